@@ -257,12 +257,12 @@ class DaemonFixture:
     def ctl(
         self, *arguments: StrPath, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> Result:
-        done = subprocess.run(
-            [PROGRAMS / "substratctl", *arguments],
-            env=self.environment(SUBSTRAT_SOCKET=str(self.socket)) if environment is None else environment,
-            input=stdin, capture_output=True, cwd=cwd or self.directory, timeout=40, check=False,
-        )  # fmt: skip
-        return Result(done.returncode, done.stdout, done.stderr)
+        """Run a command as `substratctl` does."""
+        return Result(*forked.run(
+            PROGRAMS / "substratctl", arguments,
+            environment=self.environment(SUBSTRAT_SOCKET=str(self.socket)) if environment is None else environment,
+            stdin=stdin, directory=cwd or self.directory,
+        ))  # fmt: skip
 
     def ok(self, *arguments: StrPath, **how: Any) -> Any:
         """Run a command that must succeed, with `--json`; returns what it printed. An agent may need a person then."""

@@ -1,11 +1,12 @@
-"""Daemons for tests, forked from a process that has imported all of the daemon once: most of a start is importing.
+"""Daemons and commands for tests, forked from a process that has imported theirs once: most of a start is importing.
 
-Such a daemon has its own arguments, environment, directory, log and name, and runs `substratd`'s `main` to its end and the
-interpreter's. Two things are not its own: what `/proc` tells of its environment and its command line. With
-`SUBSTRAT_TEST_DAEMONS=executed` every daemon is the installed program, as it is where a test asks for that: CI runs both.
+Such a process has its own arguments, environment, directory, files and name, and runs the `main` of `substratd` or
+`substratctl` to its end and the interpreter's. Two things are not its own: what `/proc` tells of its environment and its
+command line. With `SUBSTRAT_TEST_DAEMONS=executed` all are the installed programs, as they are where a test asks for that:
+CI runs both.
 
 Run as a program it is the process that forks: it reads requests from its standard input, a socket, as lines of JSON, and
-answers with the pid of each daemon and later with how that ended.
+answers with the pid of each fork and later with how that ended.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import itertools
 import json
 import os
 import select
+import selectors
 import signal
 import socket
 import subprocess
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 
 EXECUTED = os.environ.get("SUBSTRAT_TEST_DAEMONS") == "executed"
 PR_SET_NAME = 15
+PROGRAMS = {"substratd": "substrat.daemon.main", "substratctl": "substrat.cli.main"}
+VERBS = ("end", "interrupt", "logs", "ls", "merge", "resume", "rm", "send", "show", "spawn", "suspend", "wait")
+RUN = 40.0  # seconds that a command may take
 
 
 class Forked:
@@ -76,11 +82,11 @@ class Forked:
 class ForkServer:
     """The process that forks, as tests see it. It ends with them, because its socket does."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str) -> None:
         self._socket, theirs = socket.socketpair()
         with theirs:
             environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-            command = [sys.executable, "-I", __file__]
+            command = [sys.executable, "-I", __file__, program]
             self._process = subprocess.Popen(
                 command, env=environment, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd="/"
             )
@@ -95,11 +101,12 @@ class ForkServer:
         self._process.wait()
 
     def spawn(
-        self, arguments: Sequence[StrPath], *, environment: Mapping[str, str], log: Path, directory: StrPath
+        self, arguments: Sequence[StrPath], *, environment: Mapping[str, str], files: Sequence[StrPath], directory: StrPath
     ) -> Forked:
-        """Start a daemon that writes to a file that is there."""
+        """Start a process whose standard input, output and errors are files that are there."""
         number = next(self._numbers)
-        request = [number, [os.fspath(word) for word in arguments], environment, os.fspath(log), os.fspath(directory)]
+        words = [os.fspath(word) for word in arguments]
+        request = [number, words, dict(environment), [os.fspath(file) for file in files], os.fspath(directory)]
         self._socket.sendall(json.dumps(request).encode() + b"\n")
         while True:
             kind, _, pid = self._read()
@@ -124,9 +131,9 @@ class ForkServer:
 
 
 @functools.cache
-def fork_server() -> ForkServer:
-    """The fork server of this process, started when it is first needed."""
-    return ForkServer()
+def fork_server(program: str) -> ForkServer:
+    """A program's fork server of this process, started when it is first needed."""
+    return ForkServer(program)
 
 
 def start(
@@ -141,28 +148,72 @@ def start(
     """Start a daemon; its output goes to the end of a file."""
     if not (executed or EXECUTED):
         log.touch()
-        return fork_server().spawn(arguments, environment=environment, log=log, directory=directory)
+        files = (os.devnull, log, log)
+        return fork_server("substratd").spawn(arguments, environment=environment, files=files, directory=directory)
     with log.open("ab") as output:
         return subprocess.Popen(
             [*program, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=directory
         )
 
 
+def run(
+    program: StrPath, arguments: Sequence[StrPath], *, environment: Mapping[str, str], stdin: bytes, directory: StrPath
+) -> tuple[int, bytes, bytes]:
+    """Run a command to its end; returns its exit status, its output and its errors."""
+    # More than a pipe holds would have to be written meanwhile; what the interpreter reads at its start has been read.
+    if EXECUTED or len(stdin) > select.PIPE_BUF or any(name.startswith(("PYTHON", "LC_")) for name in environment):
+        done = subprocess.run(
+            [program, *arguments], env=environment, input=stdin, capture_output=True, cwd=directory, timeout=RUN, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+    (given, give), (out, printed), (err, complained) = [os.pipe() for _ in range(3)]
+    try:
+        files = [f"/proc/{os.getpid()}/fd/{descriptor}" for descriptor in (given, printed, complained)]
+        os.write(give, stdin)
+        server = fork_server("substratctl")
+        process = server.spawn(arguments, environment=environment, files=files, directory=directory)
+        for descriptor in (given, give, printed, complained):
+            os.close(descriptor)
+        found = read_to_the_end(process, out, err)
+        return process.wait(RUN), found[out], found[err]
+    finally:
+        for descriptor in (out, err):
+            os.close(descriptor)
+
+
+def read_to_the_end(process: Forked, *descriptors: int) -> dict[int, bytes]:
+    """Read all that is printed by a process, which is killed if it takes too long."""
+    found, deadline = dict.fromkeys(descriptors, b""), time.monotonic() + RUN
+    with selectors.DefaultSelector() as selector:
+        for descriptor in descriptors:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            if time.monotonic() > deadline:
+                process.kill()
+                raise subprocess.TimeoutExpired(["substratctl"], RUN)
+            for key, _ in selector.select(1.0):
+                data = os.read(key.fd, 1 << 16)
+                found[key.fd] += data
+                if not data:
+                    selector.unregister(key.fd)
+    return found
+
+
 # What forks
 
 
-def wait_for_requests(control: socket.socket) -> list[Any]:
-    """Fork a daemon for each request; returns only in a daemon, with its request."""
+def wait_for_requests(control: socket.socket) -> tuple[list[str], dict[str, str], str]:
+    """Fork a process for each request; returns only in such a process, with its request."""
     lines = control.makefile("rb", buffering=0)
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    daemons: dict[int, tuple[int, int]] = {}  # by the descriptor that tells their end
+    forks: dict[int, tuple[int, int]] = {}  # by the descriptor that tells their end
     while True:
         for descriptor, _ in poll.poll():
-            if descriptor in daemons:
+            if descriptor in forks:
                 poll.unregister(descriptor)
                 os.close(descriptor)
-                number, pid = daemons.pop(descriptor)
+                number, pid = forks.pop(descriptor)
                 _, status = os.waitpid(pid, 0)
                 with contextlib.suppress(OSError):  # the tests have ended
                     control.sendall(json.dumps(["ended", number, os.waitstatus_to_exitcode(status)]).encode() + b"\n")
@@ -170,41 +221,49 @@ def wait_for_requests(control: socket.socket) -> list[Any]:
             line = lines.readline()
             if not line:
                 os._exit(0)
-            number, *request = json.loads(line)
+            number, arguments, environment, files, directory = json.loads(line)
+            opened = [os.open(path, how) for path, how in zip(files, MODES, strict=True)]
             pid = os.fork()
             if pid == 0:
-                for other in daemons:
+                for other in forks:
                     os.close(other)
                 lines.close()
                 control.close()
-                return request
+                for standard, descriptor in enumerate(opened):
+                    os.dup2(descriptor, standard)
+                    os.close(descriptor)
+                for name, way in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # they know what they were made of
+                    last: Any = getattr(sys, name)
+                    fresh = open(last.fileno(), way, encoding=last.encoding, errors=last.errors, closefd=False)
+                    setattr(sys, name, fresh)
+                    setattr(sys, f"__{name}__", fresh)
+                return arguments, environment, directory
+            for descriptor in opened:
+                os.close(descriptor)
             ending = os.pidfd_open(pid)
-            daemons[ending] = number, pid
+            forks[ending] = number, pid
             poll.register(ending, select.POLLIN)
             control.sendall(json.dumps(["started", number, pid]).encode() + b"\n")
 
 
-def main() -> None:
-    from substrat.daemon.main import main as daemon
+MODES = (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_APPEND)
 
+
+def main(program: str) -> None:
+    run_program = importlib.import_module(PROGRAMS[program]).main
+    for verb in VERBS if program == "substratctl" else ():
+        importlib.import_module(f"substrat.cli.verbs.{verb}")
     gc.collect()
     gc.freeze()  # what is never looked at isn't copied
     control = socket.socket(fileno=os.dup(0))
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    arguments, environment, log, directory = wait_for_requests(control)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+    arguments, environment, directory = wait_for_requests(control)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)
-    sys.argv = ["substratd", *arguments]
-    ctypes.CDLL(None).prctl(PR_SET_NAME, b"substratd", 0, 0, 0)
-    sys.exit(daemon())
+    sys.argv = [program, *arguments]
+    ctypes.CDLL(None).prctl(PR_SET_NAME, program.encode(), 0, 0, 0)
+    sys.exit(run_program())
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])
