@@ -3,10 +3,9 @@
 import re
 import sys
 
-import pytest
-
-# Runs the daemon with one of its functions made to fail for turns of the agent `anna`, or of a prompt that says so.
+# Runs the daemon with some of its functions made to fail: each once for every file of its name in a directory.
 FAULTY = """
+import pathlib
 import sys
 
 from substrat.daemon import main
@@ -14,65 +13,50 @@ from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.turns import ending, runner
 from substrat.daemon.workspaces import protected_paths
 
-fault, times = sys.argv[1], int(sys.argv[2])
 
-
-def broken(place, name):
+def break_when_told(fault, place, name):
     whole = getattr(place, name)
 
     def fail(*arguments, **named):
-        global times
-        if times:
-            times -= 1
+        for told in pathlib.Path(sys.argv[1]).glob(f"{fault}-*"):
+            told.unlink()
             raise MemoryError(f"{name} broke")
         return whole(*arguments, **named)
 
     setattr(place, name, fail)
 
 
-broken(*{
-    "lines": (Accounting, "turn_lines"),
-    "verdict": (runner, "judge"),
-    "protection": (protected_paths, "decode"),
-    "chat": (ending.TurnEnd, "settle_chat"),
-    "end": (Accounting, "turn_over"),
-}[fault])
-sys.exit(main.main(sys.argv[4:]))
+break_when_told("lines", Accounting, "turn_lines")
+break_when_told("verdict", runner, "judge")
+break_when_told("protection", protected_paths, "decode")
+break_when_told("chat", ending.TurnEnd, "settle_chat")
+break_when_told("end", Accounting, "turn_over")
+sys.exit(main.main(sys.argv[3:]))
 """
+CASES = (
+    ("lines", 1, "error"), ("verdict", 1, "error"), ("protection", 1, "success"), ("chat", 1, "success"),
+    ("end", 1, "error"), ("end", 2, "error"),
+)  # fmt: skip
 
 
-@pytest.fixture
-def faulty(house):
-    """Start a daemon with a fault, which strikes some times."""
-
-    def start(fault, times):
-        script = house.directory / "faulty.py"
-        script.write_text(FAULTY)
-        return house.start(prefix=(sys.executable, script, fault, str(times)))
-
-    return start
-
-
-@pytest.mark.parametrize(
-    ("fault", "times", "outcome"),
-    [
-        ("lines", 1, "error"),
-        ("verdict", 1, "error"),
-        ("protection", 1, "success"),
-        ("chat", 1, "success"),
-        ("end", 1, "error"),
-        ("end", 2, "error"),
-    ],
-)
-def test_a_turn_whose_task_breaks_ends_and_leaves_nothing_running(faulty, until, fault, times, outcome):
-    house = faulty(fault, times)
-    house.ok("spawn", "anna", "-w", house.workspace(), "/say hi")
-    agent = house.wait("anna", "idle", "failed")
-    assert agent["turn"]["outcome"] == outcome
-    assert house.events("anna", "turn:ended")
-    if outcome == "error":
-        (error_id,) = re.findall("an internal error, ([0-9a-f]{8}) in substratd's log", agent["turn"]["error"])
-        assert error_id in house.log
-    assert "broke" in house.log
-    until(lambda: not house.sandboxed(), "the end of the sandbox")
+def test_a_turn_whose_task_breaks_ends_and_leaves_nothing_running(house, until):
+    script, faults = house.directory / "faulty.py", house.directory / "faults"
+    script.write_text(FAULTY)
+    faults.mkdir()
+    house.start(prefix=(sys.executable, script, faults))
+    work = house.workspace()
+    for fault, times, outcome in CASES:
+        name, broken = f"{fault}-{times}", house.log.count("broke")
+        for number in range(times):
+            (faults / f"{fault}-{number}").touch()
+        house.ok("spawn", name, "-w", work, "/say hi")
+        agent = house.wait(name, "idle", "failed")
+        assert agent["turn"]["outcome"] == outcome, name
+        assert house.events(name, "turn:ended"), name
+        if outcome == "error":
+            (error_id,) = re.findall("an internal error, ([0-9a-f]{8}) in substratd's log", agent["turn"]["error"])
+            assert error_id in house.log
+        assert house.log.count("broke") > broken, name
+        assert not list(faults.iterdir()), name
+        until(lambda: not house.sandboxed(), f"the end of the sandbox of {name}")
     assert house.spawn("bert", house.workspace("other"), "/say hi")["turn"]["result"] == "hi"

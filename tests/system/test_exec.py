@@ -107,12 +107,11 @@ def anna(shared):
     return shared
 
 
-def test_a_sandbox_exactly_like_the_agents(daemon):
-    work = daemon.workspace(git=True)
+def test_a_sandbox_exactly_like_the_agents(house):
+    daemon, work = house, house.workspace(git=True)
     (work / "look.py").write_text(LOOK)
     run = "subprocess.run(['/usr/bin/python3', 'look.py'], capture_output=True, text=True)"
     agent = daemon.program(f"begin()\nmark('seen', {run}.stdout)\nfinish()")
-    daemon.stop()
     daemon.start(agent=agent)
     for network in ("none", "host", "filtered"):
         daemon.spawn(network, work, "begin the chat, which is moved at the turn's end", "--network", network)
@@ -132,15 +131,13 @@ def test_input_output_and_errors_are_the_commands_own(anna):
     assert (done.code, done.raw, done.err) == (0, data, "complaint\n")
 
 
-@pytest.mark.parametrize(
-    "line", ["$EXEC cat < given > got", "$EXEC cat > got < <(cat given)", "cat given | $EXEC cat | cat > got"]
-)
-def test_much_goes_through_unchanged(anna, line):
+def test_much_goes_through_unchanged(anna):
     data = os.urandom(5_000_001)
     (anna.directory / "given").write_bytes(data)
-    done = shell(anna, line)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    assert (anna.directory / "got").read_bytes() == data
+    for line in ("$EXEC cat < given > got", "$EXEC cat > got < <(cat given)", "cat given | $EXEC cat | cat > got"):
+        done = shell(anna, line)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), line
+        assert (anna.directory / "got").read_bytes() == data, line
 
 
 def test_output_and_errors_stay_apart_and_in_order_where_they_are_one(anna):
@@ -154,20 +151,21 @@ def test_output_and_errors_stay_apart_and_in_order_where_they_are_one(anna):
     assert (anna.directory / "log").read_text() == "before\n" + wanted
 
 
-@pytest.mark.parametrize("given", [b"", b"x" * 1_000_000])
-@pytest.mark.parametrize("command", ["exit 3", "exec <&-; sleep 0.1; exit 3", "head -c 10; exit 3"])
-def test_a_command_that_does_not_read_its_input_ends_as_ever(anna, given, command):
+def test_a_command_that_does_not_read_its_input_ends_as_ever(anna):
     """Neither what it leaves is waited for, nor the end of an input that stays open."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    if given:
-        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, len(given))
-        os.write(writing, given)
-    command = command if given else command.replace("head -c 10;", "")
-    done = shell(anna, f"$EXEC sh -c '{command}'", stdin=reading)
-    os.close(writing)
-    os.close(reading)
-    assert (done.returncode, done.stderr) == (3, b"")
+    much = b"x" * 1_000_000
+    for given, command in (
+        (b"", "exit 3"), (much, "exit 3"), (much, "exec <&-; sleep 0.1; exit 3"), (much, "head -c 10; exit 3"),
+    ):  # fmt: skip
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        if given:
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, len(given))
+            os.write(writing, given)
+        done = shell(anna, f"$EXEC sh -c '{command}'", stdin=reading)
+        os.close(writing)
+        os.close(reading)
+        assert (done.returncode, done.stderr) == (3, b""), (len(given), command)
 
 
 def test_an_endless_input_is_read_as_far_as_it_is_wanted(anna):
@@ -247,19 +245,6 @@ def test_one_that_never_reads_is_waited_for_until_a_signal(anna, until):
     assert process.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
-def test_what_was_printed_before_the_daemon_ended_is_there(daemon, until):
-    work = daemon.workspace()
-    daemon.spawn("anna", work, None, "--network", "none")
-    process = daemon.follow("exec", "anna", "--", "sh", "-c", "head -c 100000 /dev/zero; touch up; sleep 1000")
-    until((work / "up").exists)
-    daemon.kill()
-    until(lambda: not daemon.sandboxed())
-    out, complaint = process.communicate(timeout=PATIENCE)
-    assert out == bytes(100_000)
-    assert process.returncode == 3
-    assert b"the daemon at" in complaint
-
-
 def test_a_reader_that_has_had_enough(anna):
     done = shell(anna, "$EXEC yes | head -n 1; echo ${PIPESTATUS[0]}")
     assert (done.stdout, done.stderr) == (b"y\n141\n", b"")
@@ -268,33 +253,33 @@ def test_a_reader_that_has_had_enough(anna):
     assert done.stdout.splitlines()[0] == b"hello"
 
 
-@pytest.mark.parametrize("network", ["none", "filtered"])
-def test_a_reader_that_goes_away_ends_the_command(shared, network):
-    shared.ok("spawn", "anna", "-w", shared.workspace(), "--network", network)
-    process = shared.follow("exec", "anna", "--", "sh", "-c", "yes; echo $? >&2")
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr.read() == b"141\n"
-    assert process.wait(PATIENCE) == 0
+def test_a_reader_that_goes_away_ends_the_command(shared):
+    work = shared.workspace()
+    for network in ("none", "filtered"):
+        shared.ok("spawn", network, "-w", work, "--network", network)
+        process = shared.follow("exec", network, "--", "sh", "-c", "yes; echo $? >&2")
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b"141\n", network
+        assert process.wait(PATIENCE) == 0, network
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
-def test_closed_descriptors_are_nothing_inside(anna, closed):
+def test_closed_descriptors_are_nothing_inside(anna):
     """And never the client's own, such as its connection to the daemon."""
-    command = f"{PROGRAMS}/substratctl exec anna -- sh -c 'ls -l /proc/self/fd > seen; cat' {closed}"
     environment = anna.environment(SUBSTRAT_SOCKET=str(anna.socket))
-    done = subprocess.run(["sh", "-c", command], env=environment, stdin=subprocess.DEVNULL, check=False, timeout=PATIENCE)
-    assert done.returncode == 0
-    assert "socket:" not in (anna.directory / "work" / "seen").read_text()
+    for closed in ("<&-", ">&-", "<&- >&- 2>&-"):
+        command = f"{PROGRAMS}/substratctl exec anna -- sh -c 'ls -l /proc/self/fd > seen; cat' {closed}"
+        done = subprocess.run(
+            ["sh", "-c", command], env=environment, stdin=subprocess.DEVNULL, check=False, timeout=PATIENCE
+        )
+        assert done.returncode == 0, closed
+        assert "socket:" not in (anna.directory / "work" / "seen").read_text(), closed
 
 
-@pytest.mark.parametrize(
-    ("script", "status"),
-    [("exit 0", 0), ("exit 1", 1), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -SEGV $$", 139)],
-)
-def test_the_exit_status_is_the_commands(anna, script, status):
-    done = anna.ctl("exec", "anna", "--", "sh", "-c", script)
-    assert (done.code, done.out, done.err) == (status, "", "")
+def test_the_exit_status_is_the_commands(anna):
+    for script, status in (("exit 0", 0), ("exit 1", 1), ("exit 255", 255), ("kill -9 $$", 137), ("kill -SEGV $$", 139)):
+        done = anna.ctl("exec", "anna", "--", "sh", "-c", script)
+        assert (done.code, done.out, done.err) == (status, "", ""), script
 
 
 def test_words_go_through_unchanged(anna):
@@ -328,9 +313,6 @@ def test_refusals(anna):
 
 def test_without_bubblewrap_or_a_daemon(house):
     work = house.workspace()
-    house.start(config="[sandbox]\nbwrap = '/nonexistent/bwrap'\n")
-    house.config.write_text("")
-    house.stop()
     house.start()
     house.spawn("anna", work)
     house.stop()
@@ -386,31 +368,30 @@ INITIALIZE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("is_busy", [False, True])
-def test_the_companion_answers_in_the_agents_name(daemon, until, is_busy):
-    work = daemon.workspace()
-    if is_busy:
-        daemon.held("anna", work)
-    else:
-        daemon.spawn("anna", work)
-    before = daemon.show("anna")["turn"]
-    answers = speak(
-        daemon, "anna", INITIALIZE, b"{no json", b"",
-        b"\xef\xbb\xbf" + json.dumps([call(1, "whoami"), call("1", "send_message", to="operator", text="hi")]).encode(),
-        call(1, "send_message", to="operator", text="hi"),
-    )  # fmt: skip
-    (batch,) = [answer for answer in answers if isinstance(answer, list)]
-    single, handshake, no_json = (
-        next(answer for answer in answers if isinstance(answer, dict) and answer["id"] == number) for number in (1, 0, None)
-    )
-    assert len(answers) == 4
-    assert handshake["result"]["protocolVersion"] == "2025-03-26"
-    assert no_json["error"]["code"] == -32700
-    assert json.loads(batch[0]["result"]["content"][0]["text"])["name"] == "anna"
-    assert [answer["id"] for answer in (*batch, single)] == [1, "1", 1]
-    assert [message["from"] for message in daemon.ok("inbox")] == ["anna", "anna"]
-    assert daemon.show("anna")["turn"] == before
-    until(lambda: not list(daemon.runtime.glob("visits/*")), "the removal of its socket")
+def test_the_companion_answers_in_the_agents_name(daemon, until):
+    daemon.spawn("idle", daemon.workspace("idle"))
+    daemon.held("busy", daemon.workspace())
+    for name in ("idle", "busy"):
+        before = daemon.show(name)["turn"]
+        answers = speak(
+            daemon, name, INITIALIZE, b"{no json", b"",
+            b"\xef\xbb\xbf" + json.dumps([call(1, "whoami"), call("1", "send_message", to="operator", text="hi")]).encode(),
+            call(1, "send_message", to="operator", text="hi"),
+        )  # fmt: skip
+        (batch,) = [answer for answer in answers if isinstance(answer, list)]
+        single, handshake, no_json = (
+            next(answer for answer in answers if isinstance(answer, dict) and answer["id"] == number)
+            for number in (1, 0, None)
+        )
+        assert len(answers) == 4
+        assert handshake["result"]["protocolVersion"] == "2025-03-26"
+        assert no_json["error"]["code"] == -32700
+        assert json.loads(batch[0]["result"]["content"][0]["text"])["name"] == name
+        assert [answer["id"] for answer in (*batch, single)] == [1, "1", 1]
+        assert [message["from"] for message in daemon.ok("inbox")][-2:] == [name, name]
+        assert daemon.show(name)["turn"] == before
+        until(lambda: not list(daemon.runtime.glob("visits/*")), "the removal of its socket")
+    assert len(daemon.ok("inbox")) == 4
 
 
 def test_a_turn_that_begins_and_ends_meanwhile(anna, until):
@@ -429,16 +410,16 @@ def test_a_turn_that_begins_and_ends_meanwhile(anna, until):
     until(lambda: not (work / ".cursor").exists())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_reach_the_command(anna, until, number):
+def test_signals_reach_the_command(anna, until):
     work = anna.directory / "work"
-    name = signal.Signals(number).name.removeprefix("SIG")
-    script = f"trap 'echo caught; exit 9' {name}; touch up; while :; do sleep 0.01; done"
-    process = anna.follow("exec", "anna", "--", "sh", "-c", script)
-    until((work / "up").exists)
-    process.send_signal(number)
-    assert process.communicate(timeout=PATIENCE)[0] == b"caught\n"
-    assert process.returncode == 9
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        name = number.name.removeprefix("SIG")
+        script = f"trap 'echo caught; exit 9' {name}; touch {name}; while :; do sleep 0.01; done"
+        process = anna.follow("exec", "anna", "--", "sh", "-c", script)
+        until((work / name).exists)
+        process.send_signal(number)
+        assert process.communicate(timeout=PATIENCE)[0] == b"caught\n", name
+        assert process.returncode == 9, name
 
 
 def test_one_that_takes_no_notice_is_killed_the_second_time(anna, until):
@@ -468,24 +449,24 @@ def test_a_caller_that_is_killed(anna, until):
     until(lambda: not (work / ".cursor").exists())
 
 
-@pytest.mark.parametrize("came_to", ["nothing", "asking", "listening"])
-def test_a_caller_that_was_killed_before_it_handed_anything_over(anna, until, came_to):
+def test_a_caller_that_was_killed_before_it_handed_anything_over(anna, until):
     """Its socket is removed for it, also when it was killed before it asked."""
-    path = anna.runtime / f"exec-{os.getpid()}-00c0ffee.sock"
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(path))
-        with anna.wire() as wire:
+    for came_to in ("nothing", "asking", "listening"):
+        path = anna.runtime / f"exec-{os.getpid()}-00c0ffee.sock"
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+            with anna.wire() as wire:
+                if came_to == "listening":
+                    dead.listen(1)
+                if came_to != "nothing":
+                    number = wire.ask("agent.exec", agent="anna", command=["true"], descriptors=str(path))
+                if came_to == "asking":
+                    assert "no descriptors can be had" in wire.answer(number)["error"]["message"]
+                if came_to == "listening":
+                    connected, _ = dead.accept()
+            until(lambda path=path: not path.exists(), f"the removal of the socket of a caller that came to {came_to}")
             if came_to == "listening":
-                dead.listen(1)
-            if came_to != "nothing":
-                number = wire.ask("agent.exec", agent="anna", command=["true"], descriptors=str(path))
-            if came_to == "asking":
-                assert "no descriptors can be had" in wire.answer(number)["error"]["message"]
-            if came_to == "listening":
-                connected, _ = dead.accept()
-        until(lambda: not path.exists(), "the removal of the socket")
-        if came_to == "listening":
-            connected.close()
+                connected.close()
     # Another file that a caller names stays.
     other = anna.directory / "exec-1-00c0ffee.sock"
     other.touch()
@@ -508,18 +489,22 @@ def test_sockets_of_callers_that_were_killed_with_their_daemon_are_removed_by_th
     assert living.exists()
 
 
-@pytest.mark.parametrize("network", ["none", "filtered"])
 @pytest.mark.parametrize("stop", ["kill", "stop"])
-def test_a_daemon_that_ends_takes_it_along(daemon, until, network, stop):
+def test_a_daemon_that_ends_takes_it_along(daemon, until, stop):
     work = daemon.workspace()
-    daemon.spawn("anna", work, None, "--network", network)
-    process = daemon.follow("exec", "anna", "--", "sh", "-c", "touch up; sleep 1000")
-    until((work / "up").exists)
+    processes = []
+    for network in ("none", "filtered"):
+        daemon.spawn(network, work, None, "--network", network)
+        script = f"head -c 60000 /dev/zero; touch {network}; sleep 1000"
+        processes.append(daemon.follow("exec", network, "--", "sh", "-c", script))
+        until((work / network).exists)
     getattr(daemon, stop)()
-    _, complaint = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 3
-    assert b"the daemon at" in complaint
     until(lambda: not daemon.sandboxed())
+    for process in processes:
+        out, complaint = process.communicate(timeout=PATIENCE)
+        assert out == bytes(60_000), "what was printed before the daemon ended"
+        assert process.returncode == 3
+        assert b"the daemon at" in complaint
     daemon.start()
     until(lambda: left_over(daemon) == [])
     assert not (work / ".cursor").exists()
@@ -584,12 +569,12 @@ def test_a_terminal_shows_everything_and_is_as_it_was(anna):
     assert lines == [*(f"line {number}" for number in range(20000)), "the end"]
 
 
-@pytest.mark.parametrize("line", ["$EXEC {}", "echo | $EXEC {}"])
-def test_a_command_leaves_neither_modes_nor_a_clipboard(anna, line):
+def test_a_command_leaves_neither_modes_nor_a_clipboard(anna):
     printed = r"\033[?1049h\033[?1000h\033[?25l\033]52;c;aGk=\007hi"
-    screen = on_a_terminal(anna, line.format(f"sh -c 'printf \"{printed}\"; kill -9 $$'; echo back"))
-    assert screen.end() == 0
-    assert screen.shown == "\x1b[?1049h\x1b[?1000h\x1b[?25l\x1b\\hi\x1b[?1000l\x1b[?1049l\x1b[?25hback\r\n"
+    for line in ("$EXEC {}", "echo | $EXEC {}"):
+        screen = on_a_terminal(anna, line.format(f"sh -c 'printf \"{printed}\"; kill -9 $$'; echo back"))
+        assert screen.end() == 0
+        assert screen.shown == "\x1b[?1049h\x1b[?1000h\x1b[?25l\x1b\\hi\x1b[?1000l\x1b[?1049l\x1b[?25hback\r\n", line
 
 
 def test_a_terminal_that_hangs_up(anna, until):

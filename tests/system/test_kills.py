@@ -7,8 +7,6 @@ import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
 
-import pytest
-
 from tests.support.processes import link
 
 CONFIG = "[turns]\nstop_grace = 0.2\nresult_grace = 0.2\n"
@@ -81,60 +79,58 @@ deaf()
 HANG = MISCHIEF + "mark('ready')\nwhile True:\n    signal.pause()\n"
 
 
-def start(house, until, source=HANG, config=CONFIG):
-    house.start(agent=house.program(source), config=config)
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
-    return work
-
-
-@pytest.mark.parametrize(("verb", "state"), [("interrupt", "idle"), ("suspend", "suspended"), ("end", "ended")])
-def test_when_the_answer_comes_everything_is_gone(house, until, verb, state):
-    work = start(house, until)
-    until((work / "ready").exists, "the start")
-    assert len(house.sandboxed()) > 6
-    house.ok(verb, "anna")
-    assert not house.sandboxed()
-    agent = house.show("anna")
-    assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
-
-
-def test_a_frozen_turn_too(house, until):
-    work = start(house, until)
-    until((work / "ready").exists, "the start")
-    house.ok("suspend", "anna", "--freeze")
-    house.ok("end", "anna")
-    assert not house.sandboxed()
-
-
-@pytest.mark.parametrize("limit", ["time_limit", "silence_limit"])
-def test_a_limit_too(house, until, limit):
-    start(house, until, config=f"{CONFIG}{limit} = 1.5\n")
-    assert house.wait("anna", "failed")["turn"]["outcome"] == "timed_out"
-    assert not house.sandboxed()
-
-
-@pytest.mark.parametrize("last", ["finish()", "finish(); mark('ready')\nwhile True:\n    signal.pause()", "sys.exit(3)"])
-def test_its_own_end_too(house, until, last):
-    start(house, until, MISCHIEF + last)
-    house.wait("anna", "idle", "failed")
-    assert not house.sandboxed()
-
-
-def test_a_shutdown_that_suspends_too(house, until):
-    work = start(house, until)
-    until((work / "ready").exists, "the start")
+def test_when_the_answer_comes_everything_is_gone(house, until):
+    house.start(agent=house.program(HANG), config=CONFIG)
+    for words, state in (
+        (["interrupt"], "idle"), (["suspend"], "suspended"), (["end"], "ended"), (["frozen", "end"], "ended"),
+        (["adopted", "end"], "ended"),
+    ):  # fmt: skip
+        name = "-".join(words)
+        work = house.workspace(name)
+        house.ok("spawn", name, "-w", work, "x")
+        until((work / "ready").exists, "the start")
+        assert len(house.sandboxed()) > 6, name
+        if words[0] == "frozen":
+            house.ok("suspend", name, "--freeze")
+        if words[0] == "adopted":
+            house.kill()
+            house.start()
+        house.ok(words[-1], name)
+        assert not house.sandboxed(), name
+        agent = house.show(name)
+        assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted"), name
+    # And with a shutdown that suspends.
+    house.ok("send", "interrupt", "x")
+    work = house.directory / "interrupt"
+    until(lambda: len(house.sandboxed()) > 6, "another turn")
     assert house.ctl("shutdown", "--suspend").code == 0
     assert house.daemon.wait(20) == 0
     assert not house.sandboxed()
 
 
-def test_an_adopted_turn_too(house, until):
-    work = start(house, until)
-    until((work / "ready").exists, "the start")
-    house.kill()
-    house.start(agent=house.agent)
-    house.ok("end", "anna")
+def test_a_limit_too(house):
+    house.start(agent=house.program(HANG), config=CONFIG)
+    for limit in ("time", "silence"):
+        house.ok("spawn", limit, "-w", house.workspace(limit), f"--{limit}-limit", "1.5", "x")
+    for limit in ("time", "silence"):
+        assert house.wait(limit, "failed")["turn"]["outcome"] == "timed_out", limit
+    assert not house.sandboxed()
+
+
+ENDS = """
+match prompt.strip():
+    case "result": finish()
+    case "stays": finish(); wait_for("never")
+    case "fails": sys.exit(3)
+"""
+
+
+def test_its_own_end_too(house):
+    house.start(agent=house.program(MISCHIEF + ENDS), config=CONFIG)
+    for end in ("result", "stays", "fails"):
+        house.ok("spawn", end, "-w", house.workspace(end), end)
+    for end in ("result", "stays", "fails"):
+        assert house.wait(end, "idle", "failed")["turn"]["outcome"] == ("error" if end == "fails" else "success")
     assert not house.sandboxed()
 
 
@@ -163,82 +159,90 @@ def stopped_once(pid):
     return nullcontext()
 
 
-@pytest.mark.parametrize(
-    ("verb", "state", "adopted", "stopped"),
-    [
+def test_one_whose_outer_process_is_stopped(house, until):
+    house.start(agent=house.program(HANG), config=CONFIG)
+    for number, (verb, state, adopted, stopped) in enumerate((
         ("interrupt", "idle", False, stopped_once),
         ("interrupt", "idle", True, stopping_again_and_again),
         ("suspend", "suspended", True, stopped_once),
         ("end", "ended", False, stopping_again_and_again),
         ("end", "ended", True, stopped_once),
-    ],
-)
-def test_one_whose_outer_process_is_stopped(house, until, verb, state, adopted, stopped):
-    work = start(house, until)
-    until((work / "ready").exists, "the start")
-    if adopted:
-        house.kill()
-        house.start(agent=house.agent)
-    with stopped(outermost(house)):
-        house.ok(verb, "anna")
-        assert not house.sandboxed()
-    agent = house.show("anna")
-    assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
-
-
-@pytest.mark.parametrize("stopped", [stopped_once, stopping_again_and_again])
-@pytest.mark.parametrize("adopted", ["no", "stopped before", "ended before"])
-def test_one_that_ends_by_itself_while_its_outer_process_is_stopped(house, until, adopted, stopped):
-    house.start(agent=house.program("begin()\nmark('ready')\nwait_for('go')\nfinish()"), config=CONFIG)
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
-    until((work / "ready").exists, "the start")
-    with stopped(outer := outermost(house)):
-        if adopted != "no":
+    )):  # fmt: skip
+        name, work = f"agent-{number}", house.workspace(f"work-{number}")
+        house.ok("spawn", name, "-w", work, "x")
+        until((work / "ready").exists, "the start")
+        if adopted:
             house.kill()
-        if adopted == "ended before":
+            house.start()
+        with stopped(outermost(house)):
+            house.ok(verb, name)
+            assert not house.sandboxed(), number
+        agent = house.show(name)
+        assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted"), number
+
+
+def test_one_that_ends_by_itself_while_its_outer_process_is_stopped(house, until):
+    house.start(agent=house.program("begin()\nmark('ready')\nwait_for('go')\nfinish()"), config=CONFIG)
+    for number, (adopted, stopped) in enumerate((
+        ("no", stopping_again_and_again),
+        ("stopped before", stopped_once),
+        ("stopped before", stopping_again_and_again),
+        ("ended before", stopped_once),
+    )):  # fmt: skip
+        name, work = f"agent-{number}", house.workspace(f"work-{number}")
+        house.ok("spawn", name, "-w", work, "x")
+        until((work / "ready").exists, "the start")
+        with stopped(outer := outermost(house)):
+            if adopted != "no":
+                house.kill()
+            if adopted == "ended before":
+                (work / "go").touch()
+                until(lambda outer=outer: house.sandboxed() <= {outer}, "the end of its inner process")
+            if adopted != "no":
+                house.start()
             (work / "go").touch()
-            until(lambda: house.sandboxed() <= {outer}, "the end of its inner process")
-        if adopted != "no":
-            house.start(agent=house.agent)
-        (work / "go").touch()
-        assert house.wait("anna")["turn"]["outcome"] == "success"
-        assert not house.sandboxed()
+            assert house.wait(name)["turn"]["outcome"] == "success", number
+            assert not house.sandboxed(), number
 
 
-@pytest.mark.parametrize("stopped", [stopped_once, stopping_again_and_again])
-def test_a_command_of_exec_whose_outer_process_is_stopped(house, until, stopped):
-    work = house.start(config=CONFIG).workspace()
-    house.ok("spawn", "anna", "-w", work)
-    asked = house.follow("exec", "anna", "--", "sh", "-c", "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3")
-    until((work / "ready").exists, "the command")
-    with stopped(outermost(house)):
-        (work / "go").touch()
-        assert asked.wait(20) in {3, 1}
-        until(lambda: not house.sandboxed(), "its end")
-    (work / "go").unlink()
-    (work / "ready").unlink()
-    asked = house.follow("exec", "anna", "--", "sh", "-c", "touch ready; while [ ! -e go ]; do sleep 0.02; done")
-    until((work / "ready").exists, "the command")
-    with stopped(outermost(house)):
-        asked.kill()
-        until(lambda: not house.sandboxed(), "its end")
+def test_a_command_of_exec_whose_outer_process_is_stopped(house, until):
+    house.start(config=CONFIG)
+    wait = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3"
+    for number, stopped in enumerate((stopped_once, stopping_again_and_again)):
+        name, work = f"agent-{number}", house.workspace(f"work-{number}")
+        house.ok("spawn", name, "-w", work)
+        asked = house.follow("exec", name, "--", "sh", "-c", wait)
+        until((work / "ready").exists, "the command")
+        with stopped(outermost(house)):
+            (work / "go").touch()
+            assert asked.wait(20) in {3, 1}
+            until(lambda: not house.sandboxed(), "its end")
+        (work / "go").unlink()
+        (work / "ready").unlink()
+        asked = house.follow("exec", name, "--", "sh", "-c", wait)
+        until((work / "ready").exists, "the command")
+        with stopped(outermost(house)):
+            asked.kill()
+            until(lambda: not house.sandboxed(), "its end")
 
 
-@pytest.mark.parametrize("first", ["suspend", "interrupt"])
-def test_a_daemon_killed_while_it_stops_a_turn_is_followed_by_one_that_goes_on(house, until, first):
-    work = start(house, until, config="[turns]\nstop_grace = 1.0\n")
-    until((work / "ready").exists, "the start")
-    asked = house.follow(first, "anna")
-    until(lambda: stopping(house), "the request")
+def test_a_daemon_killed_while_it_stops_a_turn_is_followed_by_one_that_goes_on(house, until):
+    house.start(agent=house.program(HANG), config="[turns]\nstop_grace = 1.0\n")
+    states = {"suspend": "suspended", "interrupt": "idle"}
+    for verb in states:
+        work = house.workspace(verb)
+        house.ok("spawn", verb, "-w", work, "x")
+        until((work / "ready").exists, "the start")
+    asked = [house.follow(verb, verb) for verb in states]
+    until(lambda: stopping(house) == len(states), "the requests")
     house.kill()
-    assert asked.wait(20) == 3
-    house.start(agent=house.agent)
-    state = {"suspend": "suspended", "interrupt": "idle"}[first]
-    assert house.wait("anna", state)["turn"]["outcome"] == "interrupted"
+    assert [process.wait(20) for process in asked] == [3, 3]
+    house.start()
+    for verb, state in states.items():
+        assert house.wait(verb, state)["turn"]["outcome"] == "interrupted"
     assert not house.sandboxed()
 
 
 def stopping(house):
     with sqlite3.connect(f"file:{house.state}/substrat.db?mode=ro", uri=True) as db:
-        return db.execute("SELECT stop FROM turns").fetchone()[0] is not None
+        return db.execute("SELECT count(stop) FROM turns").fetchone()[0]
