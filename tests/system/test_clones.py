@@ -90,13 +90,18 @@ def test_nothing_else_of_the_users_repository_is_in_reach(house, app):
     assert git(house, app, "log", "--format=%s", "main").splitlines()[0] == "a part"
 
 
-def test_a_workspace_below_the_top_level(house, app):
+def test_a_workspace_below_the_top_level_and_one_that_is_replaced_by_a_link(house, app):
     house.start()
     house.spawn(
         "fix", app / "sub", f"/shell pwd; ls; git rev-parse --show-toplevel; ls ..\n{commit('a.txt')}", "--worktree"
     )
     assert house.shell("fix").split() == [f"{app}/sub", "part.txt", str(app), *sorted(["README.md", "sub"])]
     assert git(house, app, "show", "--stat", "--format=", "refs/substrat/fix/head").startswith("sub/a.txt")
+    tree = next(path for path in (house.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
+    (tree / "sub").rename(tree / "was")
+    (tree / "sub").symlink_to("/etc")
+    house.ctl("send", "fix", "--wait", "/say on")
+    assert "something else than a directory" in house.show("fix")["turn"]["error"]
 
 
 def test_the_users_newest_branches_are_there_at_each_turns_start(house, app):
@@ -131,33 +136,24 @@ def test_uncommitted_changes_are_taken_along_as_a_marked_first_commit(house, app
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "sentence"),
-    [
-        (("--base", "main"), 2, "--base and --wip belong to a clone"),
-        (("--wip",), 2, "--base and --wip belong to a clone"),
-        (("--worktree", "--in-place"), 2, "contradict each other"),
-        (("--worktree", "--base", "nosuch"), 2, "'nosuch' is no commit"),
-        (("--worktree=a..b",), 2, "'a..b' can't be a branch"),
-        (("--worktree=main", "--base", "main"), 2, "the branch main exists"),
-    ],
-)
-def test_wishes_that_cannot_be_are_refused(house, app, words, code, sentence):
-    house.start()
-    refused = house.ctl("spawn", "fix", "-w", app, *words)
-    assert (refused.code, sentence in refused.error) == (code, True), refused.error
-    assert house.ctl("ls", "--json").json == []
-
-
-def test_names_that_are_no_refs_and_directories_without_a_repository(house, app):
-    house.start()
-    assert "end with `.` or `.lock`" in house.ctl("spawn", "a.lock", "-w", app, "--worktree").error
-    plain = house.workspace("plain")
-    refused = house.ctl("spawn", "fix", "-w", plain, "--worktree")
-    assert (refused.code, "is in no git repository" in refused.error) == (1, True)
-    bare = house.workspace("bare.git")
+def test_wishes_that_cannot_be_are_refused(house, app):
+    plain, bare = house.workspace("plain"), house.workspace("bare.git")
     git(house, bare, "init", "-q", "--bare")
-    assert "is a bare repository" in house.ctl("spawn", "fix", "-w", bare, "--worktree").error
+    house.start()
+    for name, where, words, code, sentence in (
+        ("fix", app, ("--base", "main"), 2, "--base and --wip belong to a clone"),
+        ("fix", app, ("--wip",), 2, "--base and --wip belong to a clone"),
+        ("fix", app, ("--worktree", "--in-place"), 2, "contradict each other"),
+        ("fix", app, ("--worktree", "--base", "nosuch"), 2, "'nosuch' is no commit"),
+        ("fix", app, ("--worktree=a..b",), 2, "'a..b' can't be a branch"),
+        ("fix", app, ("--worktree=main", "--base", "main"), 2, "the branch main exists"),
+        ("a.lock", app, ("--worktree",), 2, "end with `.` or `.lock`"),
+        ("fix", plain, ("--worktree",), 1, "is in no git repository"),
+        ("fix", bare, ("--worktree",), 1, "is a bare repository"),
+    ):
+        refused = house.ctl("spawn", name, "-w", where, *words)
+        assert (refused.code, sentence in refused.error) == (code, True), refused
+    assert house.ctl("ls", "--json").json == []
 
 
 def test_a_branch_that_exists_is_worked_on(house, app):
@@ -178,10 +174,12 @@ def test_a_repository_without_commits(house):
     assert git(house, empty, "show", "refs/substrat/fix/head:a.txt") == "new"
 
 
-@pytest.mark.parametrize("form", ["shallow", "sha256", "linked", "borrowing", "detached", "submodule", "broken ref"])
-def test_repositories_of_other_forms(house, app, form):
-    work = house.workspace("other")
-    work.rmdir()
+FORMS = ("shallow", "sha256", "linked", "borrowing", "detached", "broken-ref", "submodule")
+
+
+def of_form(house, app, form):
+    """Make a repository of a form out of another."""
+    work = house.directory / form
     match form:
         case "shallow":
             git(house, app, "clone", "-q", "--depth", "1", f"file://{app}", str(work))
@@ -199,59 +197,60 @@ def test_repositories_of_other_forms(house, app, form):
         case "submodule":
             git(house, app, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", app, "other")
             work = app / "other"
-        case "broken ref":
+        case "broken-ref":
             git(house, app, "clone", "-q", str(app), str(work))
             (work / ".git" / "refs" / "heads" / "broken").write_text("12" * 20 + "\n")
+    return work
+
+
+def test_repositories_of_other_forms(house, app):
     house.start()
-    house.spawn("fix", work, commit("a.txt"), "--worktree")
-    assert house.show("fix")["worktree"]["ahead"] == 1, house.events("fix")
-    assert git(house, work, "show", "refs/substrat/fix/head:a.txt") == "new"
+    for form in FORMS:
+        work = of_form(house, app, form)
+        house.spawn(form, work, commit("a.txt"), "--worktree")
+        assert house.show(form)["worktree"]["ahead"] == 1, house.events(form)
+        assert git(house, work, "show", f"refs/substrat/{form}/head:a.txt") == "new", form
 
 
-def test_ten_agents_work_at_once_in_one_repository(house, app):
-    house.start(config="[limits]\nchildren = 16\n")
-    before = fingerprint(app)
-    for number in range(10):
-        house.ok("spawn", f"a{number}", "-w", app, "--worktree", f"{commit('same.txt', f'from a{number}')}")
-    house.ok("wait", *(f"a{number}" for number in range(10)))
-    for number in range(10):
-        assert git(house, app, "show", f"refs/substrat/a{number}/head:same.txt") == f"from a{number}"
+def test_agents_work_at_once_in_one_repository(house, app):
+    """`test_clones_killed` has ten."""
+    house.start()
+    before, names = fingerprint(app), ("a", "b", "c", "d")
+    for name in names:
+        house.ok("spawn", name, "-w", app, "--worktree", commit("same.txt", f"from {name}"))
+    house.ok("wait", *names)
+    for name in names:
+        assert git(house, app, "show", f"refs/substrat/{name}/head:same.txt") == f"from {name}"
     assert fingerprint(app) == before
     assert git(house, app, "fsck", "--no-dangling") == ""
 
 
-@pytest.mark.parametrize(
-    "deed",
-    [
-        "rm -rf .git",
-        "mv .git x; ln -s x .git",
-        "mv .git x; echo gitdir: x > .git",
-        "echo /etc > .git/objects/info/alternates",
-        "printf '[core]\\n\\tfsmonitor = touch /tmp/ran; false\\n\\thooksPath = .\\n' >> .git/config",
-        "rm .git/index; mkfifo .git/index",
-        "echo 'ref: refs/heads/../../x' > .git/HEAD",
-        "printf '* filter=evil\\n' > .gitattributes; git config filter.evil.clean 'touch /tmp/ran; cat'; echo x > y",
-    ],
+HOSTILE = (
+    "rm -rf .git",
+    "mv .git x; ln -s x .git",
+    "mv .git x; echo gitdir: x > .git",
+    "echo /etc > .git/objects/info/alternates",
+    "printf '[core]\\n\\tfsmonitor = touch /tmp/ran; false\\n\\thooksPath = .\\n' >> .git/config",
+    "rm .git/index; mkfifo .git/index",
+    "echo 'ref: refs/heads/../../x' > .git/HEAD",
+    "printf '* filter=evil\\n' > .gitattributes; git config filter.evil.clean 'touch /tmp/ran; cat'; echo x > y",
 )
-def test_a_hostile_clone_reaches_nothing_and_its_turn_ends(house, app, deed):
+
+
+def test_a_hostile_clone_reaches_nothing_and_its_turn_ends(house, app):
     house.start()
     before = fingerprint(app)
-    house.spawn("fix", app, f"/shell {deed}", "--worktree")
-    assert house.show("fix")["turn"]["outcome"] == "success"
+    for number, deed in enumerate(HOSTILE):
+        house.ok("spawn", f"a{number}", "-w", app, f"/shell {deed}", "--worktree")
+    for number, deed in enumerate(HOSTILE):
+        assert house.wait(f"a{number}")["turn"]["outcome"] == "success", deed
     assert fingerprint(app) == before
     assert git(house, app, "fsck", "--no-dangling") == ""
-    house.ok("send", "fix", "--wait", "/say still here")
-    assert house.show("fix")["turn"]["number"] == 2
-
-
-def test_a_workspace_that_is_replaced_by_a_link_fails_the_turn_with_a_sentence(house, app):
-    house.start()
-    house.spawn("fix", app / "sub", "/say hi", "--worktree")
-    tree = next(path for path in (house.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
-    (tree / "sub").rename(tree / "was")
-    (tree / "sub").symlink_to("/etc")
-    house.ctl("send", "fix", "--wait", "/say on")
-    assert "something else than a directory" in house.show("fix")["turn"]["error"]
+    for number in range(len(HOSTILE)):
+        house.ok("send", f"a{number}", "/say still here")
+    for number, deed in enumerate(HOSTILE):
+        turn = house.wait(f"a{number}")["turn"]
+        assert (turn["number"], turn["result"]) == (2, "still here"), deed
 
 
 def test_a_clone_that_cannot_be_made_fails_its_agent_until_it_is_resumed(house, app):
@@ -269,20 +268,19 @@ def test_a_clone_that_cannot_be_made_fails_its_agent_until_it_is_resumed(house, 
 
 
 def test_the_daemon_may_die_while_the_clone_is_made_and_while_work_is_kept(house, app):
+    """At three points, one after another; `test_killpoints` has the others."""
     before = fingerprint(app)
-    # `test_killpoints` has the others.
     points = ("before commit: clone made", "after: bundle made", "after: bundle imported")
-    for number, point in enumerate(points):
-        name = f"a{number}"
-        house.start(environment={"SUBSTRAT_KILL_AT": point})
-        house.ctl("spawn", name, "-w", app, "--worktree", f"{commit('a.txt', point.replace(' ', '-'))}; echo u > u.txt")
+    house.start(environment={"SUBSTRAT_KILL_AT": points[0]})
+    house.ok("spawn", "fix", "-w", app, "--worktree", f"{commit('a.txt')}; echo u > u.txt")
+    wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {points[0]}")
+    for point in points[1:]:
+        house.daemon = house.launch(environment={"SUBSTRAT_KILL_AT": point})
         wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {point}")
-        house.start()
-        house.ctl("wait", name)
-        agent = house.show(name)
-        assert agent["worktree"]["ahead"] == 1, (point, json.dumps(house.events(name), indent=1))
-        assert git(house, app, "show", f"refs/substrat/{name}/wip:u.txt") == "u"
-        assert git(house, app, "show", f"refs/substrat/{name}/head:a.txt") == point.replace(" ", "-")
-        house.stop()
+    house.start()
+    house.ctl("wait", "fix")
+    assert house.show("fix")["worktree"]["ahead"] == 1, json.dumps(house.events("fix"), indent=1)
+    assert git(house, app, "show", "refs/substrat/fix/wip:u.txt") == "u"
+    assert git(house, app, "show", "refs/substrat/fix/head:a.txt") == "new"
     assert fingerprint(app) == before
     assert git(house, app, "fsck", "--no-dangling") == ""

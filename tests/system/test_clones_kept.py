@@ -161,33 +161,31 @@ def test_many_files_are_kept(house, app):
     assert git(house, app, "show", "refs/substrat/fix/wip:many/1") == "x"
 
 
-@pytest.mark.parametrize("form", ["crlf", "lfs pointers", "hooks", "inner"])
-def test_checkouts_of_other_forms(house, app, form):
-    work, deed = app, "git status --short; echo x > a.txt; git add a.txt 2>/dev/null; git commit -qm c"
-    match form:
-        case "crlf":
-            git(house, app, "config", "core.autocrlf", "true")
-            (app / "crlf.txt").write_bytes(b"a\r\nb\r\n")
-        case "lfs pointers":
-            (app / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
-            (app / "a.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "a" * 64 + "\nsize 5\n")
-        case "hooks":
-            (app / ".git" / "hooks" / "post-checkout").write_text("#!/bin/sh\ntouch ran\n")
-            (app / ".git" / "hooks" / "post-checkout").chmod(0o755)
-        case "inner":
-            work = app / "inner"
-            work.mkdir()
-            git(house, work, "init", "-q", "-b", "main")
-            (work / "Name").write_text("1\n")
-            (work / "name").write_text("2\n")
-    git(house, work, "add", "-A")
-    git(house, work, "commit", "-qm", "form", "--allow-empty")
+def test_checkouts_of_other_forms(house, app):
+    """One with CRLF, pointers of LFS and a hook, and one inside it whose files differ by their case."""
+    git(house, app, "config", "core.autocrlf", "true")
+    (app / "crlf.txt").write_bytes(b"a\r\nb\r\n")
+    (app / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    (app / "a.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "a" * 64 + "\nsize 5\n")
+    (app / ".git" / "hooks" / "post-checkout").write_text("#!/bin/sh\ntouch ran\n")
+    (app / ".git" / "hooks" / "post-checkout").chmod(0o755)
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "form")
+    inner = app / "inner"
+    inner.mkdir()
+    git(house, inner, "init", "-q", "-b", "main")
+    (inner / "Name").write_text("1\n")
+    (inner / "name").write_text("2\n")
+    git(house, inner, "add", "-A")
+    git(house, inner, "commit", "-qm", "form")
     house.start()
-    house.spawn("fix", work, f"/shell {deed}; git worktree add -q /tmp/w; git rev-parse --show-toplevel", "--worktree")
-    assert house.shell("fix").splitlines() == [str(work)]
-    assert house.show("fix")["worktree"]["ahead"] == 1
-    assert git(house, work, "diff", "--name-only", "HEAD", "refs/substrat/fix/wip") == "a.txt"
-    assert not (tree_of(house) / "ran").exists()
+    for name, work in (("inner", inner), ("outer", app)):
+        deed = "git status --short; echo x > a.txt; git add a.txt 2>/dev/null; git commit -qm c"
+        house.spawn(name, work, f"/shell {deed}; git worktree add -q /tmp/w; git rev-parse --show-toplevel", "--worktree")
+        assert house.shell(name).splitlines() == [str(work)]
+        assert house.show(name)["worktree"]["ahead"] == 1
+        assert git(house, work, "diff", "--name-only", "HEAD", f"refs/substrat/{name}/wip") == "a.txt"
+    assert not list((house.state / "trees").glob("*/ran"))
 
 
 def test_locks_that_a_killed_git_has_left_in_the_refs_hold_nothing_up(house, app):
