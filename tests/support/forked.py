@@ -162,8 +162,9 @@ def run(
     """Run a command to its end; returns its exit status, its output and its errors."""
     # More than a pipe holds would have to be written meanwhile; what the interpreter reads at its start has been read.
     if EXECUTED or len(stdin) > select.PIPE_BUF or any(name.startswith(("PYTHON", "LC_")) for name in environment):
+        command = [program, *arguments]
         done = subprocess.run(
-            [program, *arguments], env=environment, input=stdin, capture_output=True, cwd=directory, timeout=RUN, check=False
+            command, env=environment, input=stdin, capture_output=True, cwd=directory, timeout=RUN, check=False
         )
         return done.returncode, done.stdout, done.stderr
     (given, give), (out, printed), (err, complained) = [os.pipe() for _ in range(3)]
@@ -202,6 +203,10 @@ def read_to_the_end(process: Forked, *descriptors: int) -> dict[int, bytes]:
 # What forks
 
 
+def open_again(stream: Any) -> Any:
+    return open(stream.fileno(), stream.mode, encoding=stream.encoding, errors=stream.errors, closefd=False)
+
+
 def wait_for_requests(control: socket.socket) -> tuple[list[str], dict[str, str], str]:
     """Fork a process for each request; returns only in such a process, with its request."""
     lines = control.makefile("rb", buffering=0)
@@ -229,17 +234,14 @@ def wait_for_requests(control: socket.socket) -> tuple[list[str], dict[str, str]
                     os.close(other)
                 lines.close()
                 control.close()
-                for standard, descriptor in enumerate(opened):
-                    os.dup2(descriptor, standard)
-                    os.close(descriptor)
-                for name, way in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # they know what they were made of
-                    last: Any = getattr(sys, name)
-                    fresh = open(last.fileno(), way, encoding=last.encoding, errors=last.errors, closefd=False)
-                    setattr(sys, name, fresh)
-                    setattr(sys, f"__{name}__", fresh)
+                for standard, given in enumerate(opened):
+                    os.dup2(given, standard)
+                    os.close(given)
+                # They remember what kind of file they were made of.
+                sys.stdin, sys.stdout, sys.stderr = map(open_again, (sys.stdin, sys.stdout, sys.stderr))
                 return arguments, environment, directory
-            for descriptor in opened:
-                os.close(descriptor)
+            for given in opened:
+                os.close(given)
             ending = os.pidfd_open(pid)
             forks[ending] = number, pid
             poll.register(ending, select.POLLIN)

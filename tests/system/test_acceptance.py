@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-FOUND = {
-    "a nested repository": ("lib", "git init -q lib; printf '{0}' >> lib/.git/config", "[core]\\nfsmonitor = {0}\\n"),
-    "a shell's file": (".bashrc", "printf '{0}' > .bashrc", "echo {0}\\n"),
-    "an editor's directory": ("sub", "mkdir -p sub/.vscode; printf '{0}' > sub/.vscode/tasks.json", '{{"{0}": 1}}\\n'),
-    "a hook": ("lib", "git init -q lib; cd lib/.git/hooks; printf '{0}' > x; chmod +x x", "touch {0}\\n"),
+FOUND = {  # a nested repository, a shell's file, an editor's directory, a hook
+    "lib": ("git init -q lib; printf '{0}' >> lib/.git/config", "[core]\\nfsmonitor = {0}\\n"),
+    ".bashrc": ("printf '{0}' > .bashrc", "echo {0}\\n"),
+    "sub": ("mkdir -p sub/.vscode; printf '{0}' > sub/.vscode/tasks.json", '{{"{0}": 1}}\\n'),
+    "other": ("git init -q other; printf '{0}' > other/.git/hooks/x; chmod +x other/.git/hooks/x", "touch {0}\\n"),
 }
 
 
@@ -40,14 +40,16 @@ class Scene:
         return self.house.show("agent").get("findings", [])
 
 
-@pytest.mark.parametrize(("path", "script", "text"), FOUND.values(), ids=FOUND)
-def test_other_content_at_an_accepted_path_asks_again_and_the_same_does_not(scene, path, script, text):
+def test_other_content_at_an_accepted_path_asks_again_and_the_same_does_not(scene):
     for word, kind in (("one", "unsafe"), ("one", "idle"), ("two", "unsafe"), ("one", "idle")):
-        assert scene.turn(script.format(text.format(word))) == kind, word
+        assert scene.turn("; ".join(script.format(text.format(word)) for script, text in FOUND.values())) == kind, word
         if kind == "unsafe":
+            found = {os.path.relpath(finding["path"], scene.work).split("/")[0] for finding in scene.findings}
+            assert found == set(FOUND), "each of them"
             assert scene.house.ok("accept", "agent")["attention"]["kind"] == "idle"
-        place = scene.work / path
-        shutil.rmtree(place) if place.is_dir() else place.unlink()
+        for path in FOUND:
+            place = scene.work / path
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
 
 
 def test_what_is_swapped_between_the_look_and_the_acceptance_is_refused_and_found_anew(scene):
@@ -132,7 +134,7 @@ def repositories(house, count):
 
 @pytest.mark.parametrize("make", [submodules, repositories])
 def test_many_repositories_are_all_protected_and_the_read_only_ones_are_named(house, make):
-    work, directories = make(house, 60)
+    work, directories = make(house, 20)
     house.start()
     script = WRITE.format(" ".join(directories)) + "; for d in " + " ".join(directories) + "; do touch $d/mine; done; true"
     house.spawn("agent", work, f"/shell {script}; cat .cursor/rules/substrat.mdc")
@@ -145,7 +147,7 @@ def test_many_repositories_are_all_protected_and_the_read_only_ones_are_named(ho
     assert sorted(shown["read_only"]) == sorted(str(work / one) for one in directories if one not in free)
     rules = house.shell("agent")
     assert shown["read_only"][0] in rules
-    assert "44 git directories" in house.ctl("show", "agent").out
+    assert "4 git directories" in house.ctl("show", "agent").out
 
 
 def is_written(path):

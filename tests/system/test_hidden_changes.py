@@ -1,7 +1,5 @@
 """Marks in a git directory that keep a person's `git status` and `git diff` from showing changes are told."""
 
-import pytest
-
 BLOB = "$(git hash-object -w --stdin </dev/null)"
 WAYS = {
     "skip-worktree": ("git update-index --skip-worktree README.md; rm README.md", "index", "skip-worktree README.md"),
@@ -27,25 +25,28 @@ WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("script", "path", "line"), WAYS.values(), ids=WAYS)
-def test_what_hides_a_change_from_the_person_is_told_once(house, script, path, line):
-    work = house.workspace(git=True)
+def test_what_hides_a_change_from_the_person_is_told_once(house):
     house.start()
-    house.spawn("agent", work, f"/shell {script}")
-    assert house.git(work, "diff") == "", "a control: git shows nothing"
-    assert path == "refs/replace" or house.git(work, "status", "--short") == ""
-    shown = house.show("agent")
-    (finding,) = shown["findings"]
-    assert finding["path"] == str(work / ".git" / path)
-    assert line in finding["text"]
-    assert line in finding["difference"]
-    assert shown["attention"]["kind"] == "unsafe"
-    (told,) = house.events("agent", "workspace:hidden")
-    assert finding["path"] in told["text"]
-    assert not house.events("agent", "workspace:unprotected")
-    house.ok("accept", "agent")
-    house.ok("send", "agent", "/shell git status", "--wait")
-    assert house.show("agent")["attention"]["kind"] == "idle"
+    for number, (way, (script, _, _)) in enumerate(WAYS.items()):
+        house.ok("spawn", f"agent-{number}", "-w", house.workspace(way, git=True), f"/shell {script}")
+    for number, (way, (_, path, line)) in enumerate(WAYS.items()):
+        name, work = f"agent-{number}", house.directory / way
+        shown = house.wait(name)
+        assert house.git(work, "diff") == "", f"a control: git shows nothing of {way}"
+        assert path == "refs/replace" or house.git(work, "status", "--short") == ""
+        (finding,) = house.show(name)["findings"]
+        assert finding["path"] == str(work / ".git" / path), way
+        assert line in finding["text"], way
+        assert line in finding["difference"], way
+        assert shown["attention"]["kind"] == "unsafe", way
+        (told,) = house.events(name, "workspace:hidden")
+        assert finding["path"] in told["text"], way
+        assert not house.events(name, "workspace:unprotected"), way
+        house.ok("accept", name)
+        house.ok("send", name, "/shell git status")
+    for number, way in enumerate(WAYS):
+        agent = house.wait(f"agent-{number}")
+        assert (agent["turn"]["number"], agent["attention"]["kind"]) == (2, "idle"), way
 
 
 def test_marks_of_the_persons_own_are_nothing_new(house):

@@ -5,8 +5,6 @@ import sqlite3
 import uuid
 from pathlib import Path
 
-import pytest
-
 from substrat.daemon import failpoints
 
 PAGE = 4096 + 24
@@ -26,7 +24,7 @@ def log_cut_at_a_commit(state):
     os.truncate(state / "substrat.db-wal", 32 + PAGE)
 
 
-def lose(house, until, prompt, *options, lost=log_and_index_gone):
+def lose(house, until, prompt, *options):
     """Let an agent have a turn that is recorded and one whose records are lost; returns its workspace."""
     house.start()
     work = house.workspace()
@@ -37,7 +35,7 @@ def lose(house, until, prompt, *options, lost=log_and_index_gone):
     if not options:
         until((work / "ready").exists, "the turn")
     house.kill()
-    lost(house.state)
+    log_and_index_gone(house.state)
     return work
 
 
@@ -45,24 +43,28 @@ def kept(house):
     return [path for path in (house.state / "damaged").iterdir() if "turns" in path.name]
 
 
-@pytest.mark.parametrize("lost", [log_gone, log_and_index_gone, log_cut_at_a_commit])
-def test_a_turn_that_was_taken_back_is_told_and_its_result_is_nobodys(house, until, lost):
-    work = lose(house, until, "/say an old answer", "--wait", lost=lost)
-    house.start()
-    assert house.show("anna")["turn"]["number"] == 1
-    (event,) = house.events("anna", "state:damaged")
-    assert "turn 2" in event["text"]
-    assert "send its prompt again" in event["text"]
-    (directory,) = kept(house)
-    assert str(directory) in event["text"]
-    assert (directory / "prompt").read_text() == "/say an old answer"
-    done = house.ctl("send", "anna", "/shell echo new >> effect\n/say new", "--wait")
-    assert (done.code, done.out.strip()) == (0, "new")
-    assert (work / "effect").read_text() == "new\n"
-    assert "an old answer" not in house.ctl("logs", "anna").out
-    house.stop()
-    house.start()
-    assert len(house.events("anna", "state:damaged")) == 1, "told once"
+def test_a_turn_that_was_taken_back_is_told_and_its_result_is_nobodys(house):
+    work, number = house.workspace(), 1
+    house.start().spawn("anna", work, "/say first")
+    for lost in (log_gone, log_and_index_gone, log_cut_at_a_commit):
+        house.stop()
+        house.start()
+        house.ok("send", "anna", "/say an old answer", "--wait")
+        house.kill()
+        lost(house.state)
+        house.start()
+        assert house.show("anna")["turn"]["number"] == number, lost
+        event = house.events("anna", "state:damaged")[-1]
+        assert f"turn {number + 1}" in event["text"]
+        assert "send its prompt again" in event["text"]
+        (directory,) = [path for path in kept(house) if str(path) in event["text"]]
+        assert (directory / "prompt").read_text() == "/say an old answer"
+        done = house.ctl("send", "anna", "/shell echo new >> effect\n/say new", "--wait")
+        assert (done.code, done.out.strip()) == (0, "new"), lost
+        assert (work / "effect").read_text() == "new\n" * number
+        assert "an old answer" not in house.ctl("logs", "anna").out, lost
+        assert len(house.events("anna", "state:damaged")) == len(kept(house)) == number, "each is told once"
+        number += 1
 
 
 def test_a_turn_that_was_taken_back_and_still_runs_is_killed(house, until):
@@ -78,11 +80,11 @@ def test_a_turn_that_was_taken_back_and_still_runs_is_killed(house, until):
     assert not (work / "effect").exists()
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_daemon_that_is_killed_while_it_tells_of_a_lost_turn_tells_it_later(house, until, when):
+def test_a_daemon_that_is_killed_while_it_tells_of_a_lost_turn_tells_it_later(house, until):
     lose(house, until, "/say an old answer", "--wait")
-    killed = house.launch(environment={failpoints.KILL_AT: f"{when} commit: {failpoints.LOST}"})
-    until(lambda: killed.poll() is not None, "the kill")
+    for when in ("before", "after"):
+        killed = house.launch(environment={failpoints.KILL_AT: f"{when} commit: {failpoints.LOST}"})
+        until(lambda killed=killed: killed.poll() is not None, f"the kill {when} it is told")
     house.start()
     assert house.events("anna", "state:damaged")
     assert len(kept(house)) == 1
