@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,15 @@ while not os.path.exists("go"):
         number += 1
     time.sleep(0.005)
 finish(f"{number} lines")
+"""
+
+
+OFTEN = """
+import functools, sys
+from substrat.daemon import main
+from substrat.daemon.turns.disk_watch import DiskWatch
+DiskWatch.__init__ = functools.partialmethod(DiskWatch.__init__, interval=0.1)
+sys.exit(main.main(sys.argv[2:]))
 """
 
 
@@ -51,9 +61,14 @@ class SmallDisk:
         self._holder.stdout.close()
         self._holder.stderr.close()
 
-    def start(self, config="[disk]\nfree = 0\n", **how):
-        """Start a daemon that sees the small file system."""
-        self.house.start(config=config, prefix=self.prefix, **how)
+    def start(self, config="[disk]\nfree = 0\n", *, often=False, **how):
+        """Start a daemon that sees the small file system; `often` where it is to look at the disk all the time."""
+        words = ()
+        if often:
+            script = self.house.directory / "often.py"
+            script.write_text(OFTEN)
+            words = (sys.executable, script)
+        self.house.start(config=config, prefix=(*self.prefix, *words), **how)
 
     @property
     def prefix(self):
@@ -213,21 +228,21 @@ def test_turns_that_find_no_room_for_their_files_wait_for_it(disk, until, left):
     assert (work / "done").read_text() == "once\n"
 
 
-@pytest.mark.parametrize("left", [0, 1, 3, 6, 10])
-def test_a_command_that_finds_no_room_for_its_files_says_so(disk, left):
+def test_a_command_that_finds_no_room_for_its_files_says_so(disk):
     """`substratctl exec`, whose files lie beside the state; `left` so many files may be made yet."""
     house = disk.house
     disk.start()
     house.ok("spawn", "anna", "-w", house.workspace())
     assert house.ctl("exec", "anna", "--", "true").code == 0
-    disk.use_up_files(left)
-    done = house.ctl("exec", "anna", "--", "true")
-    assert done.code == 1
-    assert "No space left on device; make room" in done.error
-    with house.wire() as wire:
-        problem = wire.refuse("agent.exec", agent="anna", command=["true"], descriptors="/nonexistent")
-        assert problem["data"]["type"] != "InternalError"
-    disk.give_back_files()
+    for left in (0, 1, 3, 6, 10):
+        disk.use_up_files(left)
+        done = house.ctl("exec", "anna", "--", "true")
+        assert done.code == 1, left
+        assert "No space left on device; make room" in done.error, left
+        with house.wire() as wire:
+            problem = wire.refuse("agent.exec", agent="anna", command=["true"], descriptors="/nonexistent")
+            assert problem["data"]["type"] != "InternalError", left
+        disk.give_back_files()
     disk.fill()
     done = house.ctl("exec", "anna", "--", "true")
     assert done.code in {0, 1}
@@ -295,13 +310,6 @@ def test_a_daemon_that_finds_no_room_to_begin_says_so_and_loses_nothing(disk, un
     assert house.show("anna")["turn"]["result"] == "before"
 
 
-STOPS = {
-    "suspend": ("suspended", ("suspend", "anna")),
-    "interrupt": ("idle", ("interrupt", "anna")),
-    "end": ("ended", ("end", "anna")),
-}
-
-
 def hoarding(disk, until, *more):
     """Let an agent fill the disk without pause."""
     house = disk.house
@@ -315,17 +323,17 @@ def hoarding(disk, until, *more):
     return work
 
 
-@pytest.mark.parametrize("verb", sorted(STOPS))
-def test_a_turn_that_fills_the_disk_without_pause_can_be_stopped(disk, until, verb):
+def test_a_turn_that_fills_the_disk_without_pause_can_be_stopped(disk, until):
     house = disk.house
-    hoarding(disk, until)
-    state, command = STOPS[verb]
-    assert disk.free() < 4096
-    house.ok(*command)
-    assert house.show("anna")["state"] == state
-    assert house.show("anna")["turn"]["outcome"] == "interrupted"
-    assert house.ok("ls")[0]["name"] == "anna"
-    assert disk.free() < 4096
+    hoarding(disk, until, "bert", "carl", "dora")
+    assert house.ok("suspend", "--freeze", "dora")["state"] == "suspended"
+    for name, verb, state in (("anna", "suspend", "suspended"), ("bert", "interrupt", "idle"), ("carl", "end", "ended")):
+        until(lambda: disk.free() < 4096, "a full disk")
+        house.ok(verb, name)
+        agent = house.show(name)
+        assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
+        assert disk.free() < 4096
+    assert house.ok("end", "dora")["state"] == "ended"
 
 
 @pytest.mark.slow
@@ -356,13 +364,6 @@ def test_all_are_suspended_by_a_shutdown_on_a_full_disk(disk, until):
     disk.make_room_in_caches()
     disk.start()
     assert {agent["state"] for agent in house.ok("ls")} == {"suspended"}
-
-
-def test_a_turn_is_frozen_and_goes_on_on_a_full_disk(disk, until):
-    house = disk.house
-    hoarding(disk, until)
-    assert house.ok("suspend", "--freeze", "anna")["state"] == "suspended"
-    assert house.ok("end", "anna")["state"] == "ended"
 
 
 def test_what_changes_nothing_works_on_a_full_disk_and_the_rest_is_refused(disk, until):
@@ -438,24 +439,25 @@ def test_the_turn_that_fills_the_disk_is_stopped_and_the_quiet_one_goes_on(disk,
     assert house.wait("quiet")["turn"]["outcome"] == "success"
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_an_agents_own_directories_are_bounded(disk, until, killed):
-    house = disk.house
-    disk.start(config="[disk]\nfree = 0\nagent_home = 4000000\n", agent=house.program(WRITER))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "80")
-    until(lambda: disk.count("system:init"), "the turn")
-    if killed:
-        house.kill()
-    (work / "write-80").touch()
-    until((work / "wrote-80").exists, "5 MiB")
-    if killed:
-        disk.start(config="[disk]\nfree = 0\nagent_home = 4000000\n")
-    agent = house.wait("anna")
-    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
-    for word in ("4000000 bytes", "disk.agent_home", "substratctl exec"):
-        assert word in agent["turn"]["error"]
-    assert len(disk.count("turn:home-too-big")) == 1
+def test_an_agents_own_directories_are_bounded(disk, until):
+    """Also of a turn that the daemon finds running."""
+    house, config = disk.house, "[disk]\nfree = 0\nagent_home = 4000000\n"
+    disk.start(config, often=True, agent=house.program(WRITER))
+    for name in ("anna", "bert"):
+        work = house.workspace(name)
+        house.ok("spawn", name, "-w", work, "80")
+        until(lambda name=name: house.events(name, "system:init"), "the turn")
+        if name == "bert":
+            house.kill()
+        (work / "write-80").touch()
+        until((work / "wrote-80").exists, "5 MiB")
+        if name == "bert":
+            disk.start(config, often=True)
+        agent = house.wait(name)
+        assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
+        for word in ("4000000 bytes", "disk.agent_home", "substratctl exec"):
+            assert word in agent["turn"]["error"]
+        assert len(house.events(name, "turn:home-too-big")) == 1
 
 
 # Takes all blocks there are without writing to a file, and has none that can be seen.
@@ -481,7 +483,8 @@ wait_for("never")
 
 def test_a_file_without_a_name_counts_as_its_agents_own(disk, until):
     house = disk.house
-    disk.start(config="[disk]\nfree = 0\nagent_home = 4000000\n", agent=house.program(HIDER))
+    config = "[disk]\nfree = 0\nagent_home = 4000000\n[turns]\nstop_grace = 0.2\n"
+    disk.start(config, often=True, agent=house.program(HIDER))
     work = house.workspace()
     house.ok("spawn", "anna", "-w", work, "x")
     until((work / "full").exists, "a full disk")
