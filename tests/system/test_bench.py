@@ -85,6 +85,7 @@ def test_a_missed_goal_is_no_failure(bench):
     assert re.fullmatch(r"make bench: all figures  \d+ s  \(floor -, goal < 240 s\) ok", whole)
 
 
+@pytest.mark.slow
 def test_a_figure_that_cannot_be_taken_says_why_and_the_others_are_taken(bench):
     status, lines = bench(("fails", "a", 60), ("dies", "b", 60), ("hangs", "c d", 1.5), ("good", "fast slow", 10))
     assert status == 1

@@ -69,9 +69,15 @@ def test_a_turn_is_in_a_cgroup_of_its_own_that_is_gone_with_it(divided, service,
     until(lambda: divided.sandboxed() <= members(group), "all of it in its cgroup")
     assert divided.daemon.pid in members(service / "daemon")
     assert not members(service)
+    # What it uses is shown.
+    use = divided.show("anna")["use"]
+    assert set(use) == {"memory", "cpu_seconds", "processes"}
+    assert use["cpu_seconds"] > 0
+    assert "s of processor time" in divided.ctl("show", "anna").out
     (work / "go").touch()
     divided.wait("anna", "idle")
     until(lambda: not groups(service), "the cgroup's end")
+    assert "use" not in divided.show("anna")
 
 
 def test_a_cgroup_in_which_a_process_is_left_goes_with_that_process(restart, service, until):
@@ -91,22 +97,6 @@ def test_a_cgroup_in_which_a_process_is_left_goes_with_that_process(restart, ser
         for process, stays in ((late, [turn]), (later, [])):
             process.kill()
             until(lambda stays=stays: groups(service) == stays, "the cgroup's end")
-
-
-def test_a_process_has_a_limit_of_memory_only_where_the_cgroup_has_none(divided, service):
-    divided.spawn("anna", divided.workspace(), "/shell grep data /proc/self/limits")
-    has_controller = "memory" in read(service / "agents" / "cgroup.controllers").split()
-    assert ("unlimited" in divided.shell("anna")) == has_controller
-
-
-def test_what_a_turn_uses_is_shown(divided, service):
-    divided.held("anna", divided.workspace())
-    use = divided.show("anna")["use"]
-    assert set(use) == {"memory", "cpu_seconds", "processes"}
-    assert use["cpu_seconds"] > 0
-    assert "s of processor time" in divided.ctl("show", "anna").out
-    divided.ok("suspend", "anna")
-    assert "use" not in divided.show("anna")
 
 
 def namespace_pids(pid):
@@ -194,7 +184,9 @@ def test_a_frozen_turn_whose_outer_process_is_killed_is_lost_at_once(divided, se
 
 def test_a_command_in_a_sandbox_has_a_cgroup_too(divided, service, until):
     work = divided.workspace()
-    divided.spawn("anna", work, "/say hi")
+    divided.spawn("anna", work, "/shell grep data /proc/self/limits")
+    has_controller = "memory" in read(service / "agents" / "cgroup.controllers").split()
+    assert ("unlimited" in divided.shell("anna")) == has_controller, "a process has a limit where the cgroup has none"
     visit = divided.follow("exec", "anna", "--", "sh", "-c", "touch there; while [ ! -e go ]; do sleep 0.01; done")
     until((work / "there").exists, "the command")
     (group,) = groups(service)

@@ -54,31 +54,26 @@ def test_a_childs_clone_starts_at_its_parents_head_and_the_parent_takes_its_work
     assert sorted(file["path"] for file in turn["files"]) == ["a.txt", "wip.txt"]
 
 
-def test_no_agent_sees_a_siblings_work_as_a_ref(house, app, until):
+def test_no_agent_sees_a_siblings_work_as_a_ref_and_a_base_is_a_commit_that_is_kept(house, app, until):
     house.start()
-    kids = [tool("spawn_agent", name=name, prompt=commit(f"{name}.txt")) for name in ("one", "two")]
-    house.spawn("lead", app, "\n".join(kids), "--worktree")
+    git(house, app, "branch", "other")
+    kids = [
+        tool("spawn_agent", name="one", prompt=commit("one.txt")),
+        tool("spawn_agent", name="two", prompt=f"{commit('two.txt')}\n/shell ls", base="workspace/other"),
+        tool("spawn_agent", name="bad", prompt="/shell ls", base="workspace/none"),
+    ]
+    house.spawn("lead", app, "\n".join([commit("a.txt"), *kids]), "--worktree")
     idle(house, until, "lead", "one", "two")
-    house.ok("send", "one", "--wait", "/shell git branch -r")
+    assert house.shell("two").split() == ["README.md", "two.txt"]
+    assert "is no commit that is kept" in "".join(map(str, answers(house, "lead")))
+    assert "bad" not in {agent["name"] for agent in house.ok("ls")}
+    grandchild = tool("spawn_agent", name="third", prompt="/shell ls", base="agents/two")
+    house.ok("send", "one", "--wait", f"/shell git branch -r\n{grandchild}")
     assert "agents/" not in house.shell("one")
+    assert "no descendant" in "".join(map(str, answers(house, "one")))
     house.ok("send", "lead", "--wait", "/shell git branch -r")
     assert "agents/one" in house.shell("lead")
     assert "agents/two" in house.shell("lead")
-    grandchild = tool("spawn_agent", name="third", prompt="/shell ls", base="agents/two")
-    house.ok("send", "one", "--wait", grandchild)
-    assert "no descendant" in "".join(map(str, answers(house, "one")))
-
-
-def test_a_base_is_a_commit_that_is_kept(house, app, until):
-    house.start()
-    git(house, app, "branch", "other")
-    kid = tool("spawn_agent", name="kid", prompt="/shell ls", base="workspace/other")
-    bad = tool("spawn_agent", name="bad", prompt="/shell ls", base="workspace/none")
-    house.spawn("lead", app, f"{commit('a.txt')}\n{kid}\n{bad}", "--worktree")
-    idle(house, until, "lead", "kid")
-    assert house.shell("kid").split() == ["README.md"]
-    assert "is no commit that is kept" in "".join(map(str, answers(house, "lead")))
-    assert "bad" not in {agent["name"] for agent in house.ok("ls")}
 
 
 def test_a_parent_in_place_shares_and_may_ask_for_a_clone(house, app, until):
@@ -197,24 +192,19 @@ def family(house, until, name):
     return members
 
 
-def test_end_takes_the_descendants_along_and_says_whom(house, until):
-    house.start()
-    members = family(house, until, "lead")
-    done = house.ctl("end", "lead")
-    assert (done.code, done.out) == (0, "lead  ended\n")
-    assert "lead takes along lead-kid, lead-leaf" in done.err
-    assert {house.show(name)["state"] for name in members} == {"ended"}
-    ended = [house.events(name, "agent:ended")[0]["cursor"] for name in members]
-    assert ended == sorted(ended, reverse=True), "the deepest first"
-
-
-def test_end_alone_and_rm_leave_the_descendants(house, until):
+def test_end_takes_the_descendants_along_and_says_whom_unless_it_is_to_end_it_alone(house, until):
     house.start()
     family(house, until, "lead")
     assert house.ctl("end", "lead", "--alone").err == ""
     assert house.show("lead-kid")["state"] == "idle"
     assert "lead-kid, lead-leaf go on without lead" in house.ctl("rm", "lead").err
     assert house.show("lead-leaf")["state"] == "idle"
+    done = house.ctl("end", "lead-kid")
+    assert (done.code, done.out) == (0, "lead-kid  ended\n")
+    assert "lead-kid takes along lead-leaf" in done.err
+    assert {house.show(name)["state"] for name in ("lead-kid", "lead-leaf")} == {"ended"}
+    kid, leaf = (house.events(name, "agent:ended")[0]["cursor"] for name in ("lead-kid", "lead-leaf"))
+    assert leaf < kid, "the deepest first"
 
 
 def test_a_family_shares_a_directory_until_its_last_member_is_removed(house, until):

@@ -157,9 +157,9 @@ def test_an_agent_that_has_this_machines_network_needs_no_forwarding(house):
     assert (said.code, "directly" in said.error) == (1, True)
 
 
-@pytest.mark.parametrize("words", [("0",), ("x",), ("70000",), ("8000:",), (":8000",), ("1:2:3",), ("8000", "8000:1"), ()])
-def test_a_port_that_is_none_is_a_usage_error(house, words):
-    assert house.ctl("forward", "anna", *words).code == 2
+def test_a_port_that_is_none_is_a_usage_error(house):
+    for words in (("0",), ("x",), ("70000",), ("8000:",), (":8000",), ("1:2:3",), ("8000", "8000:1"), ()):
+        assert house.ctl("forward", "anna", *words).code == 2, words
 
 
 def test_many_connections_and_much_data(house):

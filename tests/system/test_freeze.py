@@ -11,6 +11,12 @@ from sandbox import host
 from substrat.daemon import failpoints
 
 
+@pytest.fixture
+def daemon(shared):
+    """One for all of these tests."""
+    return shared
+
+
 def stopped(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
@@ -107,14 +113,15 @@ def test_what_waits_for_a_stopped_child_counts_as_stopped(daemon):
         daemon.ok("resume", "anna")
 
 
-@pytest.mark.parametrize(("verb", "state"), [("suspend", "suspended"), ("end", "ended"), ("interrupt", "idle")])
-def test_a_frozen_turn_can_be_stopped_for_good(daemon, until, verb, state):
-    daemon.held("anna", daemon.workspace(), before=BUSY)
-    daemon.ok("suspend", "anna", "--freeze")
-    daemon.ok(verb, "anna")
-    agent = daemon.show("anna")
-    assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["exit_code"]) == (state, "interrupted", 130)
-    until(lambda: not daemon.sandboxed(), "the end of its processes")
+def test_a_frozen_turn_can_be_stopped_for_good(daemon, until):
+    work = daemon.workspace()
+    for verb, state in (("suspend", "suspended"), ("end", "ended"), ("interrupt", "idle")):
+        daemon.held(verb, work, before=BUSY)
+        daemon.ok("suspend", verb, "--freeze")
+        daemon.ok(verb, verb)
+        agent = daemon.show(verb)
+        assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["exit_code"]) == (state, "interrupted", 130)
+        until(lambda: not daemon.sandboxed(), "the end of its processes")
 
 
 def test_a_suspended_turn_goes_on_after_a_freeze_and_a_suspend(daemon):
@@ -232,35 +239,33 @@ def stopping(house, until):
 
 
 def test_a_sandbox_that_has_not_begun_cannot_be_frozen_and_says_so(house, stopping, until):
+    """And the failure leaves alone what was asked of an agent meanwhile."""
     stop, pid = stopping
     stop("sandbox")
-    house.ok("send", "anna", "/say hi")
-    until(lambda: pid.exists() and pid.read_text(), "bubblewrap")
-    done = house.ctl("suspend", "anna", "--freeze")
-    assert done.code != 0
-    assert "has no process yet that could be frozen" in done.err
-    assert "faster" not in done.err
-
-
-def test_a_freeze_that_fails_leaves_what_was_asked_meanwhile(house, stopping, until):
-    stop, pid = stopping
-    stop("sandbox")
-    house.ok("send", "anna", "/say hi")
-    until(lambda: pid.exists() and pid.read_text(), "bubblewrap")
+    house.spawn("bert", house.directory / "work", None, "--network", "filtered")
     with house.wire() as wire:
-        number = wire.ask("agent.suspend", agent="anna", freeze=True)
-        until(lambda: house.events("anna", "agent:frozen"), "the freeze")
-        assert house.ok("suspend", "anna")["turn"]["outcome"] == "interrupted"
-        assert wire.answer(number)["result"]["state"] == "suspended"
-    assert house.show("anna")["state"] == "suspended"
-    assert not house.events("anna", "agent:resumed")
+        numbers = {}
+        for name in ("anna", "bert"):
+            pid.unlink(missing_ok=True)
+            house.ok("send", name, "/say hi")
+            until(lambda: pid.exists() and pid.read_text(), "bubblewrap")
+            numbers[name] = wire.ask("agent.suspend", agent=name, freeze=True)
+            until(lambda name=name: house.events(name, "agent:frozen"), "the freeze")
+        assert house.ok("suspend", "bert")["turn"]["outcome"] == "interrupted"
+        message = wire.answer(numbers["anna"])["error"]["message"]
+    assert "has no process yet that could be frozen" in message
+    assert "faster" not in message
+    assert house.show("bert")["state"] == "suspended"
+    assert house.events("anna", "agent:resumed")
+    assert not house.events("bert", "agent:resumed")
 
 
-@pytest.mark.parametrize("verb", ["end", "interrupt", "suspend"])
-def test_a_probe_that_somebody_has_stopped_ends_with_its_turn(house, stopping, until, verb):
+def test_a_probe_that_somebody_has_stopped_ends_with_its_turn(house, stopping, until):
     stop, pid = stopping
     stop("probe")
-    house.ok("send", "anna", "/say hi")
-    until(lambda: pid.exists() and pid.read_text(), "the probe")
-    assert house.ctl(verb, "anna").code == 0
-    assert not Path("/proc", pid.read_text().strip()).exists()
+    for verb in ("end", "interrupt", "suspend"):
+        pid.unlink(missing_ok=True)
+        house.ok("spawn", verb, "-w", house.directory / "work", "--network", "filtered", "/say hi")
+        until(lambda: pid.exists() and pid.read_text(), "the probe")
+        assert house.ctl(verb, verb).code == 0
+        assert not Path("/proc", pid.read_text().strip()).exists(), verb

@@ -3,8 +3,6 @@
 import os
 import subprocess
 
-import pytest
-
 EDITED = "/shell GIT_EDITOR='touch editing; sleep 1000; :' git commit -qa --allow-empty"
 CLASH = "echo theirs > README.md; git commit -qam theirs; git rebase -q side"
 
@@ -15,20 +13,21 @@ def commit(house, work):
     house.git(work, "commit", "-q", "-m", "mine")
 
 
-@pytest.mark.parametrize(("verb", "again"), [("interrupt", "send"), ("suspend", "resume")])
-def test_a_lock_of_a_git_that_was_killed_with_its_turn_is_removed(house, until, verb, again):
+def test_a_lock_of_a_git_that_was_killed_with_its_turn_is_removed(house, until):
     house.start()
-    work = house.workspace(git=True)
-    house.ok("spawn", "anna", "-w", work, EDITED)
-    until((work / "editing").exists, "the editor")
-    assert (work / ".git/index.lock").exists()
-    house.ok(verb, "anna")
-    (event,) = house.events("anna", "workspace:unlocked")
-    assert str(work / ".git/index.lock") in event["text"]
-    assert "unfinished" not in house.show("anna")
-    commit(house, work)
-    assert house.ok(again, "anna", "/shell git commit -q --allow-empty -m more", "--wait")["turn"]["outcome"] == "success"
-    assert house.git(work, "log", "--format=%s").split() == ["more", "mine", "first"]
+    for verb, again in (("interrupt", "send"), ("suspend", "resume")):
+        work = house.workspace(verb, git=True)
+        house.ok("spawn", verb, "-w", work, EDITED)
+        until((work / "editing").exists, "the editor")
+        assert (work / ".git/index.lock").exists()
+        house.ok(verb, verb)
+        (event,) = house.events(verb, "workspace:unlocked")
+        assert str(work / ".git/index.lock") in event["text"]
+        assert "unfinished" not in house.show(verb)
+        commit(house, work)
+        done = house.ok(again, verb, "/shell git commit -q --allow-empty -m more", "--wait")
+        assert done["turn"]["outcome"] == "success"
+        assert house.git(work, "log", "--format=%s").split() == ["more", "mine", "first"]
 
 
 def test_a_lock_of_a_clone_is_removed_too(house, until):

@@ -1,5 +1,6 @@
 """Turns that take too long or say nothing, and turns that are lost: each with its outcome, also after a restart."""
 
+import json
 import os
 import signal
 import time
@@ -31,10 +32,16 @@ def lost(house, name, number):
 
 
 def test_a_silent_turn_is_stopped(house):
-    house.start(config="[turns]\nsilence_limit = 0.5\n")
-    agent = house.spawn("anna", house.workspace(), "/sleep 1000")
-    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "timed_out")
-    assert "turns.silence_limit" in agent["turn"]["error"]
+    """A tool call has a limit of its own, and is named."""
+    house.start(config="[turns]\nsilence_limit = 0.5\ntool_limit = 0.5\n")
+    work = house.workspace()
+    house.ok("spawn", "anna", "-w", work, "/sleep 1000")
+    house.ok("spawn", "bert", "-w", work, "/shell sleep 1000")
+    agents = [house.wait(name) for name in ("anna", "bert")]
+    assert [(agent["state"], agent["turn"]["outcome"]) for agent in agents] == [("failed", "timed_out")] * 2
+    assert "turns.silence_limit" in agents[0]["turn"]["error"]
+    assert "nothing for 0.5 s (turns.tool_limit)" in agents[1]["turn"]["error"]
+    assert "sleep 1000" in agents[1]["turn"]["error"]
     assert not house.sandboxed()
 
 
@@ -52,14 +59,6 @@ def test_a_quiet_command_is_not_silent(house):
     assert house.show("anna")["attention"]["kind"] == "working"
     (work / "go").touch()
     assert house.wait("anna", "idle")["turn"]["outcome"] == "success"
-
-
-def test_a_tool_call_has_a_limit_of_its_own_and_is_named(house):
-    house.start(config="[turns]\ntool_limit = 0.5\n")
-    agent = house.spawn("anna", house.workspace(), "/shell sleep 1000")
-    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "timed_out")
-    assert "nothing for 0.5 s (turns.tool_limit)" in agent["turn"]["error"]
-    assert "sleep 1000" in agent["turn"]["error"]
 
 
 def test_a_quiet_command_is_told_as_stuck_in_its_own_time(house, until):
@@ -96,11 +95,18 @@ def test_an_agents_own_limits_go_before_the_configured_ones(house):
         assert wire.refused("agent.set", agent="anna", defaults=["time_limit"], time_limit=1) == "InvalidParams"
 
 
-def test_a_child_has_its_parents_limits(house):
+def test_a_child_has_its_parents_limits_and_restores_as_it_does(house, until):
     house.start()
-    child = '/tool spawn_agent {"name": "kid", "prompt": "/say x"}'
-    house.spawn("anna", house.workspace(), child, "--time-limit", "99", "--silence-limit", "0")
+    work = house.workspace()
+    script = "/shell touch ready-kid; while [ ! -e go ]; do sleep 0.02; done"
+    child = f"/tool spawn_agent {json.dumps({'name': 'kid', 'prompt': script})}"
+    house.spawn("anna", work, child, "--time-limit", "99", "--silence-limit", "0", "--restore", "auto")
     assert own_limits(house, "kid") == [99, 0]
+    until((work / "ready-kid").exists, "the child's turn")
+    lose(house, until, "kid")
+    (work / "go").touch()
+    assert house.wait("kid", "idle")["turn"]["number"] == 2
+    assert house.ctl("spawn", "bert", "-w", work, "--restore", "never").code == 2
 
 
 def own_limits(house, name):
@@ -132,15 +138,18 @@ def with_clock(seconds):
     return {"prefix": ("unshare", "--time", "--monotonic", str(seconds))}
 
 
-@pytest.mark.parametrize("key", ["silence_limit", "time_limit"])
-def test_a_clock_that_was_set_back_puts_no_limit_off(house, until, key):
-    house.start(config=f"[turns]\n{key} = 1000\n")
-    house.ok("spawn", "anna", "-w", house.workspace(), "/shell touch ready-anna\n/sleep 1000")
-    until(lambda: house.events("anna", "tool-call-completed"), "the end of its command")
+def test_a_clock_that_was_set_back_puts_no_limit_off(house, until):
+    house.start()
+    keys = ("silence", "time")
+    for key in keys:
+        limits = ("--silence-limit", "0", "--time-limit", "0", f"--{key}-limit", "1000")
+        house.ok("spawn", key, "-w", house.workspace(key), *limits, "/shell touch ready\n/sleep 1000")
+        until(lambda key=key: house.events(key, "tool-call-completed"), "the end of its command")
     house.kill()
     # By the wall clock next to no time has passed; the machine has run for long.
     house.start(**with_clock(2000))
-    assert house.wait("anna", "failed")["turn"]["outcome"] == "timed_out"
+    for key in keys:
+        assert house.wait(key, "failed")["turn"]["outcome"] == "timed_out", key
 
 
 @pytest.mark.slow
@@ -222,9 +231,3 @@ def test_a_turn_lost_with_the_daemon_is_restored_by_the_next_one(daemon, until):
 def turns(house, name):
     with house.wire() as wire:
         return wire.call("agent.turns", agent=name)["turns"]
-
-
-def test_a_child_restores_as_its_parent_does(daemon):
-    daemon.spawn("anna", daemon.workspace(), '/tool spawn_agent {"name": "kid", "prompt": "/say x"}', "--restore", "auto")
-    daemon.wait("kid", "idle")
-    assert daemon.ctl("spawn", "bert", "-w", ".", "--restore", "never").code == 2
