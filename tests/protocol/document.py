@@ -1,5 +1,6 @@
 """Reads the documents: their rules, tables, words in backquotes and the transcript."""
 
+import functools
 import re
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def mentioned_rules():
     return set(re.findall(r"\bP-[A-Z]+-\d+\b", PROTOCOL))
 
 
+@functools.cache
 def sections(text=PROTOCOL):
     """The text under each heading, without the sections below it; backquotes are taken off the headings."""
     headings = list(_HEADING.finditer(text))
@@ -28,6 +30,7 @@ def sections(text=PROTOCOL):
     return {heading[2].replace("`", ""): text[heading.end() : end] for heading, end in zip(headings, ends, strict=True)}
 
 
+@functools.cache
 def tables(text):
     """Each table as a list of rows, the first of them its head; a row is a list of cells without backquotes."""
     found = []
@@ -52,6 +55,7 @@ def column(section, first):
     return [row[0] for rows in tables(sections()[section]) if rows[0][0] == first for row in rows[1:]]
 
 
+@functools.cache
 def methods():
     """The methods' sections by name."""
     return {name: text for name, text in sections().items() if re.fullmatch(r"hello|[a-z]+\.[a-z_]+", name)}

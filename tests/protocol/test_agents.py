@@ -5,8 +5,6 @@ import json
 import os
 import signal
 
-import pytest
-
 from substrat.protocol.objects import GateObject, QueuedObject, WaitObject
 from tests.protocol import document
 from tests.protocol.rules import rule
@@ -161,12 +159,12 @@ def test_waits_for_other_agents_are_listed_until_those_have_finished(wire, daemo
 
 
 @rule("P-STOP-1")
-@pytest.mark.parametrize(("method", "state"), [("suspend", "suspended"), ("interrupt", "idle"), ("end", "ended")])
-def test_a_stop_is_answered_when_the_processes_are_gone(wire, daemon, method, state):
-    daemon.hold(wire, before=f"/shell sleep 600 & echo $! > {daemon.workspace}/pid\n")
-    agent = wire.call(f"agent.{method}", agent="anna")
-    assert processes(daemon.workspace) == []
-    assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
+def test_a_stop_is_answered_when_the_processes_are_gone(wire, daemon):
+    for method, state in (("suspend", "suspended"), ("interrupt", "idle"), ("end", "ended")):
+        daemon.hold(wire, method, before=f"/shell sleep 600 & echo $! > {daemon.workspace}/pid\n")
+        agent = wire.call(f"agent.{method}", agent=method)
+        assert processes(daemon.workspace) == [], method
+        assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
 
 
 def processes(workspace):

@@ -15,7 +15,6 @@ import pytest
 from substrat import paths
 from substrat.protocol import framing
 from tests.protocol.rules import rule
-from tests.support.waiting import PATIENCE
 
 HELLO = {"jsonrpc": "2.0", "id": "h", "method": "hello", "params": {"protocol": 1}}
 STATUS = {"jsonrpc": "2.0", "id": "s", "method": "daemon.status"}
@@ -126,9 +125,6 @@ def test_connections_that_do_not_greet_keep_nobody_out(daemon):
         with daemon.wire() as wire:
             assert wire.call("agent.list") == []
             assert is_closed(connections[0]), "the oldest has made room"
-            connections[-1].socket.settimeout(PATIENCE)
-            assert is_closed(connections[-1]), "its time to greet is over"
-            assert wire.call("agent.list") == []
     finally:
         for connection in connections:
             connection.socket.close()
