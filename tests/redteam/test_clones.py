@@ -1,6 +1,7 @@
 """What worked in a checkout that is shared with a person, tried once more in a private clone: none of it works there."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -88,6 +89,7 @@ def test_a_persons_own_git_beside_a_turn_opens_no_way_and_runs_nothing(house, ap
     assert not ran.exists()
 
 
+@pytest.mark.slow
 def test_thousands_of_worktrees_hold_nobody_up(house, app):
     """S3: the daemon reads nothing of a clone's git directory that an agent sizes."""
     house.start()
@@ -205,18 +207,13 @@ ATTEMPTS = {
 """The kinds that worked in a checkout which a person and agents share."""
 
 
-@pytest.mark.parametrize("name", ATTEMPTS)
-def test_an_attempt_that_works_in_a_shared_checkout_fails_in_a_clone(house, app, name):
-    """The control: the same script, at work in the checkout itself, wins."""
-    ran, out, chat = (
-        house.directory / "ran",
-        house.directory / "out",
-        house.home / ".cursor" / "chats" / "0" / "1" / "store.db",
-    )
+def test_an_attempt_that_works_in_a_shared_checkout_fails_in_a_clone(house, app):
+    """The control: the same script, at work in a copy of the checkout itself, wins."""
+    ran, out = house.directory / "ran", house.directory / "out"
+    chat = house.home / ".cursor" / "chats" / "0" / "1" / "store.db"
     out.mkdir()
     chat.parent.mkdir(parents=True)
     chat.write_text("mine")
-    attempt = Attempt(*(part.format(ran=ran, out=out) for part in ATTEMPTS[name]))
     who = {f"GIT_{role}_{part}": "me" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
 
     def person(command):
@@ -226,13 +223,31 @@ def test_an_attempt_that_works_in_a_shared_checkout_fails_in_a_clone(house, app,
     person("echo more >> README.md; git stash -q")
     house.start()
     before = fingerprint(app)
-    agent = house.spawn("fix", app, f"/shell set -e; {attempt.script}; echo all of it", "--worktree")
-    assert "all of it\n" in house.shell("fix"), agent
+    attempts = [Attempt(*(part.format(ran=ran, out=out) for part in attempt)) for attempt in ATTEMPTS.values()]
+    names = [f"a{number}" for number in range(len(attempts))]
+    for name, attempt in zip(names, attempts, strict=True):
+        house.ok("spawn", name, "-w", app, "--worktree", f"/shell set -e; {attempt.script}; echo all of it")
+    house.ok("wait", *names)
+    assert [kind for kind, name in zip(ATTEMPTS, names, strict=True) if "all of it\n" not in house.shell(name)] == []
     assert fingerprint(app) == before
-    person(attempt.look)
-    person(
-        "git status; git diff refs/substrat/fix/wip; git log --all --stat; git checkout -q --detach; git checkout -q main"
-    )
-    assert not ran.exists(), house.shell("fix")
-    control = person(attempt.script), person(attempt.look)
-    assert ran.exists(), control
+    places = (app, house.directory / "other")
+    for place in places:
+        shutil.copytree(place, house.directory / "kept" / place.name, symlinks=True)
+
+    def restore():
+        for place in places:
+            shutil.rmtree(place)
+            shutil.copytree(house.directory / "kept" / place.name, place, symlinks=True)
+
+    for kind, name, attempt in zip(ATTEMPTS, names, attempts, strict=True):
+        restore()
+        person(attempt.look)
+        person(
+            f"git status; git diff refs/substrat/{name}/wip; git log --all --stat; "
+            "git checkout -q --detach; git checkout -q main"
+        )
+        assert not ran.exists(), (kind, house.shell(name))
+        restore()
+        control = person(attempt.script), person(attempt.look)
+        assert ran.exists(), (kind, control)
+        ran.unlink()

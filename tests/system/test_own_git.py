@@ -211,7 +211,13 @@ def test_files_that_a_person_has_checked_out_stay_theirs_though_git_writes_their
 
 
 @pytest.mark.parametrize(
-    "rewrite", [("gc", "-q", "--prune=now"), ("repack", "-adq"), ("stash", "-q", "-a"), ("add", "-f", ".envrc", ".vscode")]
+    "rewrite",
+    [
+        ("gc", "-q", "--prune=now"),
+        ("stash", "-q", "-a"),
+        pytest.param(("repack", "-adq"), marks=pytest.mark.slow),
+        pytest.param(("add", "-f", ".envrc", ".vscode"), marks=pytest.mark.slow),
+    ],
 )
 def test_the_first_checkout_of_a_file_in_a_later_turn_is_a_persons_though_its_objects_were_written_anew(agent, rewrite):
     """The branch was there before the agent, but no object shows its age any more."""

@@ -21,18 +21,21 @@ IGNORED = {
 }
 
 
-@pytest.mark.parametrize(("settings", "path"), IGNORED.values(), ids=IGNORED)
-def test_a_file_that_the_person_ignores_everywhere_is_not_committed(house, settings, path):
+def test_a_file_that_the_person_ignores_everywhere_is_not_committed(house):
     work = house.workspace("home/proj", git=True)
     (house.home / "more").mkdir()
     (house.home / "more" / "gitconfig").write_text("[core]\n\texcludesfile = ~/mine\n")
     (house.home / "link").symlink_to("more/../mine")
-    (house.home / path).parent.mkdir(parents=True, exist_ok=True)
-    (house.home / path).write_text("*.key")
-    (house.home / ".gitconfig").write_text(settings.format(work=work))
     house.start()
-    house.spawn("anna", work, COMMIT)
-    assert committed(house, work) == {"README.md", "b.txt"}
+    house.spawn("anna", work)
+    for kind, (settings, path) in IGNORED.items():
+        (house.home / path).parent.mkdir(parents=True, exist_ok=True)
+        (house.home / path).write_text("*.key")
+        (house.home / ".gitconfig").write_text(settings.format(work=work))
+        house.ok("send", "anna", COMMIT, "--wait")
+        assert committed(house, work) == {"README.md", "b.txt"}, kind
+        house.git(work, "reset", "-q", "--hard", "HEAD~1")
+        (house.home / path).unlink()
 
 
 def test_a_clone_commits_and_keeps_by_the_persons_rules(house):
@@ -66,81 +69,82 @@ def tools(house):
     return directory
 
 
-def in_place(house):
-    return house.workspace(git=True)
+def in_place(house, name):
+    return house.workspace(name, git=True)
 
 
-def linked(house):
-    work = house.directory / "tree"
-    house.git(house.workspace(git=True), "worktree", "add", "-q", "-b", "side", work)
+def linked(house, name):
+    work = house.directory / f"tree-{name}"
+    house.git(house.workspace(name, git=True), "worktree", "add", "-q", "-b", "side", work)
     return work
 
 
-def submodule(house):
-    library, main = house.workspace("library", git=True), house.workspace(git=True)
+def submodule(house, name):
+    library, main = house.workspace("library", git=True), house.workspace(name, git=True)
     house.git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", library, "sub")
     return main / "sub"
 
 
-def below(house):
-    work = house.workspace(git=True) / "below"
+def below(house, name):
+    work = house.workspace(name, git=True) / "below"
     work.mkdir()
     return work
 
 
-PLACES = pytest.mark.parametrize(
-    ("place", "options"),
-    [
-        (in_place, ()),
-        (in_place, ("--worktree",)),
-        (linked, ()),
-        (linked, ("--worktree",)),
-        (submodule, ()),
-        (below, ("--worktree",)),
-    ],
-    ids=["in place", "clone", "linked worktree", "clone of a linked worktree", "submodule", "clone of a directory"],
-)
+PLACES = {
+    "in-place": (in_place, ()),
+    "clone": (in_place, ("--worktree",)),
+    "linked": (linked, ()),
+    "linked-clone": (linked, ("--worktree",)),
+    "submodule": (submodule, ()),
+    "clone-below": (below, ("--worktree",)),
+}
 
 
-@PLACES
-def test_a_filter_of_the_persons_holds_where_its_program_is_shown(house, tools, place, options):
-    work = place(house)
+def begin(house, files, script, **how):
+    """Commit files in each place and give it an agent, whose turn ends; returns the places."""
+    works = {}
+    for name, (place, _) in PLACES.items():
+        works[name] = work = place(house, name)
+        for path, text in {".gitattributes": "*.bin filter=lfs\n", **files}.items():
+            (work / path).write_text(text)
+        house.git(work, "add", ".")
+        house.git(work, "commit", "-qm", "files")
+    house.start(**how)
+    for name, (_, options) in PLACES.items():
+        house.ok("spawn", name, "-w", works[name], *options, f"/shell {script}")
+    house.ok("wait", *PLACES)
+    return works
+
+
+def test_a_filter_of_the_persons_holds_where_its_program_is_shown(house, tools):
     (house.home / ".gitconfig").write_text(LFS)
-    (work / ".gitattributes").write_text("*.bin filter=lfs\n")
-    house.git(work, "add", ".")
-    house.git(work, "commit", "-qm", "attributes")
-    house.start(config=f'[agent]\npath = ["{tools}"]\n')
-    house.spawn(
-        "anna", work, "/shell printf large > a.bin && git add -A && git commit -qm a && printf other > b.bin", *options
-    )
-    if options:
-        assert house.show("anna")["worktree"]["files"] == 1
-        assert house.git(work, "show", "refs/substrat/anna/wip:./b.bin").startswith("version")
-    head = "refs/substrat/anna/head" if options else "HEAD"
-    assert house.git(work, "show", f"{head}:./a.bin").startswith("version")
-    assert "without" not in house.show("anna")
+    script = "printf large > a.bin && git add -A && git commit -qm a && printf other > b.bin"
+    works = begin(house, {}, script, config=f'[agent]\npath = ["{tools}"]\n')
+    for name, work in works.items():
+        is_clone = "clone" in name
+        if is_clone:
+            assert house.show(name)["worktree"]["files"] == 1, name
+            assert house.git(work, "show", f"refs/substrat/{name}/wip:./b.bin").startswith("version"), name
+        head = f"refs/substrat/{name}/head" if is_clone else "HEAD"
+        assert house.git(work, "show", f"{head}:./a.bin").startswith("version"), name
+        assert "without" not in house.show(name), name
 
 
-@PLACES
-def test_a_pointer_that_becomes_content_for_want_of_a_filter_is_told(house, place, options):
-    work = place(house)
-    pointer = POINTER.format("0" * 64)
-    (work / ".gitattributes").write_text("*.bin filter=lfs\n")
-    for name in ("a.bin", "sub.bin", "other.bin"):
-        (work / name).write_text(pointer)
-    house.git(work, "add", ".")
-    house.git(work, "commit", "-qm", "pointers")
+def test_a_pointer_that_becomes_content_for_want_of_a_filter_is_told(house):
     (house.home / ".gitconfig").write_text(LFS.replace("git-lfs", "/nowhere/git-lfs"))
-    house.start()
     change = "printf content > a.bin; sed -i s/5/6/ sub.bin; printf text > b.txt"
-    house.spawn("anna", work, f"/shell {change}; git add -A && git commit -qm changed", *options)
-    (finding,) = house.show("anna")["findings"]
-    assert re.search(r"git's filter lfs: (below/)?a\.bin; `git add --renormalize \.`", finding["text"])
-    assert finding["path"] == str(work / "a.bin")
-    assert len(house.events("anna", "workspace:unfiltered")) == 1
-    house.ok("accept", "anna")
-    house.ok("send", "anna", "/shell git status", "--wait")
-    assert "findings" not in house.show("anna")
+    pointers = dict.fromkeys(("a.bin", "sub.bin", "other.bin"), POINTER.format("0" * 64))
+    works = begin(house, pointers, f"{change}; git add -A && git commit -qm changed")
+    for name, work in works.items():
+        (finding,) = house.show(name)["findings"]
+        assert re.search(r"git's filter lfs: (below/)?a\.bin; `git add --renormalize \.`", finding["text"]), name
+        assert finding["path"] == str(work / "a.bin")
+        assert len(house.events(name, "workspace:unfiltered")) == 1, name
+        house.ok("accept", name)
+        house.ok("send", name, "/shell git status")
+    house.ok("wait", *PLACES)
+    assert [name for name in PLACES if "findings" in house.show(name)] == []
 
 
 def test_a_filter_whose_program_is_not_shown_is_named_at_the_spawn_and_in_show(house):

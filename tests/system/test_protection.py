@@ -1,5 +1,6 @@
 """A person's ordinary git beside a running agent: files stay protected, and a change by a faster agent is reported."""
 
+import contextlib
 import json
 import os
 import signal
@@ -103,8 +104,8 @@ wait_for("never")
 ORDINARY = {
     "config": [("config", "user.name", "Somebody")],
     "remote add": [("remote", "add", "other", "https://example.invalid/x.git")],
-    "checkout -b": [("checkout", "-q", "-b", "x", "origin/elsewhere")],
     "push -u": [("push", "-q", "-u", "origin", "main")],
+    "checkout -b": [("checkout", "-q", "-b", "x", "origin/elsewhere")],
     "branch -m": [("branch", "-m", "main", "trunk")],
     "sparse-checkout": [("sparse-checkout", "set", "docs"), ("sparse-checkout", "disable")],
     "lfs": [
@@ -116,21 +117,29 @@ ORDINARY = {
 }
 
 
-@pytest.mark.parametrize("commands", ORDINARY.values(), ids=ORDINARY)
-def test_ordinary_git_on_the_host_leaves_the_configuration_protected(agent, commands):
+def is_protected(agent, path):
+    """Whether a file's newest version is mounted read-only where the agent's turn finds it."""
+    inside = [Path(f"/proc/{pid}/root") / (agent.work / path).relative_to("/") for pid in agent.house.sandboxed()]
+    with contextlib.suppress(OSError):
+        return any(place.samefile(agent.work / path) and os.statvfs(place).f_flag & os.ST_RDONLY for place in inside)
+    return False
+
+
+def test_ordinary_git_on_the_host_leaves_the_configuration_protected(agent):
     agent.start()
     # A control: protected now, and the directory beside it writable.
     assert agent.tries((".git/config", "x"), (".git/description", "x")) == ["OSError Read-only file system", "written"]
-    for command in commands:
-        agent.git(*command)
-    wait_until(
-        lambda: any(".git/config" in text for text in agent.told("workspace:protected-again")), "the protection of the file"
-    )
-    config = (agent.work / ".git/config").read_bytes()
-    assert agent.tries((".git/config", "x")) == ["OSError Read-only file system"]
-    assert (agent.work / ".git/config").read_bytes() == config
-    assert agent.house.show("agent")["state"] == "running"
-    assert agent.attention["kind"] == "working"
+    for name, commands in ORDINARY.items():
+        told = len(agent.told("workspace:protected-again"))
+        for command in commands:
+            agent.git(*command)
+        wait_until(lambda: is_protected(agent, ".git/config"), f"the protection of the file after {name}")
+        assert any(".git/config" in text for text in agent.wait_told("workspace:protected-again", told + 1)[told:]), name
+        config = (agent.work / ".git/config").read_bytes()
+        assert agent.tries((".git/config", "x")) == ["OSError Read-only file system"], name
+        assert (agent.work / ".git/config").read_bytes() == config, name
+        assert agent.house.show("agent")["state"] == "running", name
+        assert agent.attention["kind"] == "working", name
     agent.git("status")
     agent.finish()
     assert agent.told("workspace:unprotected") == []

@@ -141,6 +141,7 @@ def test_the_rest_of_a_sentence_answers_nobody_when_its_field_goes_away(visit, d
     assert [item["id"] for item in daemon.ok("inbox")] == [second]
 
 
+@pytest.mark.slow
 def test_a_flood_of_steps_is_followed_and_bounded(visit, daemon):
     flood = "/line {}\n" * 4000
     daemon.spawn("eve", daemon.workspace(), "All is well.")

@@ -230,7 +230,7 @@ class Asked:
                 said[0]["shares"] = [share for share in said[0].get("shares", []) if share["agent"] in OTHERS]
                 found[agent["name"]] = said
         events, cursor = [], 0
-        while (page := await self.ask("events.read", since=cursor, limit=5))["events"]:
+        while (page := await self.ask("events.read", since=cursor, limit=50))["events"]:
             events += page["events"]
             cursor = page["cursor"]
         texts = [entry["text"] for entry in inbox]
@@ -281,12 +281,12 @@ def victims(table, column):
 COLUMNS = list(columns())
 TABLES = sorted({table for table, _ in COLUMNS})
 OFTEN = ("null", "not UTF-8", "the largest", "bytes", "an object")
-"""The values of which `make test` tries two for each column, by turns."""
+"""The values of which `make test` tries one for each column, by turns."""
 
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_no_value_breaks_what_it_does_not_belong_to(scene, clock, table):
-    await every_column(scene, clock, table, lambda number: (OFTEN[number % 5], OFTEN[(number + 1) % 5]))
+    await every_column(scene, clock, table, lambda number: (OFTEN[(number + 1) % 5],))
 
 
 @pytest.mark.slow
