@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from tests.redteam.hostile import DOOR
 
 HOLD = "/shell touch {mark}; while [ ! -e go-{mark} ]; do sleep 0.02; done"
@@ -133,22 +131,22 @@ def test_a_reply_is_the_answer_and_the_turns_result_is_not_one_too(shared, until
     assert (shared.show("anna")["turn"]["number"], shared.show("bert")["turn"]["number"]) == (2, 1), "a reply asks for none"
 
 
-@pytest.mark.parametrize("replies", [False, True])
-def test_a_request_read_in_the_middle_of_a_turn_is_answered_by_that_turn_once(shared, until, replies):
+def test_a_request_read_in_the_middle_of_a_turn_is_answered_by_that_turn_once(shared, until):
     work = pair(shared)
-    reply = [tool("send_message", to="anna", text="by hand", intent="reply")] if replies else []
-    begin(shared, "bert", HOLD.format(mark="b"), tool("check_inbox"), *reply, "/say by the turn")
-    until((work / "b").exists, "the turn")
-    send(shared, "anna", tool("send_message", to="bert", text="please"))
-    assert shared.show("anna")["turn"]["number"] == 1
-    (work / "go-b").touch()
-    until(lambda: settled(shared, "anna", 2) and settled(shared, "bert", 1), "the answer")
-    assert "please" in shared.tool("bert")[0]
-    wanted, other = ("by hand", "by the turn") if replies else ("by the turn", "by hand")
-    assert wanted in prompts(shared, "anna")[1]
-    assert other not in "".join(prompts(shared, "anna"))
-    assert states(shared, "anna", to="bert") == ["answered"]
-    assert shared.show("bert")["turn"]["number"] == 1, "it was read: it starts no turn"
+    reply = tool("send_message", to="anna", text="by hand", intent="reply")
+    wanted = [("by the turn", "by hand"), ("by hand", "by the turn")]
+    for number, replies in enumerate(([], [reply])):
+        begin(shared, "bert", HOLD.format(mark=f"b{number}"), tool("check_inbox"), *replies, "/say by the turn")
+        until((work / f"b{number}").exists, "the turn")
+        send(shared, "anna", tool("send_message", to="bert", text=f"please {number}"))
+        assert shared.show("anna")["turn"]["number"] == 2 * number + 1
+        (work / f"go-b{number}").touch()
+        until(lambda number=number: settled(shared, "anna", 2 * number + 2) and settled(shared, "bert", number + 1), "both")
+        assert any(f"please {number}" in text for text in shared.tool("bert"))
+        answer = prompts(shared, "anna")[-1]
+        assert [text in answer for text in wanted[number]] == [True, False]
+        assert states(shared, "anna", to="bert") == ["answered"] * (number + 1)
+        assert shared.show("bert")["turn"]["number"] == number + 1, "it was read: it starts no turn"
 
 
 def test_a_request_outlives_its_receivers_suspension(shared, until):
@@ -167,21 +165,22 @@ def test_a_request_outlives_its_receivers_suspension(shared, until):
     assert len(prompts(shared, "anna")) == 2
 
 
-@pytest.mark.parametrize("how", ["before it was read", "while it worked at it"])
-def test_a_sender_is_told_when_its_request_will_have_no_answer(shared, until, how):
+def test_a_sender_is_told_when_its_request_will_have_no_answer(shared, until):
+    """Before it was read, and while its receiver worked at it."""
     work = pair(shared)
-    if how == "before it was read":
-        shared.ok("suspend", "bert")
-    send(shared, "anna", tool("send_message", to="bert", text=HOLD.format(mark="b")))
-    if how != "before it was read":
-        until((work / "b").exists, "the turn")
-    shared.ok("end", "bert")
-    until(lambda: settled(shared, "anna", 2), "the word to the sender")
-    assert "bert" in prompts(shared, "anna")[1]
-    assert "ended" in prompts(shared, "anna")[1]
-    assert states(shared, "anna", to="bert") == ["dropped" if how == "before it was read" else "answered"]
-    shared.ok("rm", "bert")
-    assert shared.show("anna")["turn"]["number"] == 2, "told once"
+    shared.spawn("carl", work)
+    shared.ok("suspend", "bert")
+    for number, (name, state) in enumerate((("bert", "dropped"), ("carl", "answered"))):
+        send(shared, "anna", tool("send_message", to=name, text=HOLD.format(mark=name)))
+        if state == "answered":
+            until((work / name).exists, "the turn")
+        shared.ok("end", name)
+        until(lambda number=number: settled(shared, "anna", 2 * number + 2), "the word to the sender")
+        assert name in prompts(shared, "anna")[-1]
+        assert "ended" in prompts(shared, "anna")[-1]
+        assert states(shared, "anna", to=name) == [state]
+        shared.ok("rm", name)
+        assert shared.show("anna")["turn"]["number"] == 2 * number + 2, "told once"
 
 
 def test_only_its_addressee_replies_to_a_message_and_only_to_one_that_is_there(shared, until):

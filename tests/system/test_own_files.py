@@ -74,7 +74,7 @@ def refusals(house, until, name, kinds):
     for kind in kinds:
         KINDS[kind](path)
         process = house.daemon = house.launch()
-        until(lambda process=process: process.poll() is not None or answers(house), f"an answer or the end: {kind} as {name}")
+        until(lambda process=process: process.poll() is not None or answers(house), f"an answer or the end: {kind}, {name}")
         if process.poll() is None:
             assert [agent["name"] for agent in house.ok("ls")] == ["anna"], (name, kind)
             house.stop()

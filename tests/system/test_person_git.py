@@ -101,7 +101,7 @@ PLACES = {
 }
 
 
-def begin(house, files, script, **how):
+def begin(house, settings, files, script, **how):
     """Commit files in each place and give it an agent, whose turn ends; returns the places."""
     works = {}
     for name, (place, _) in PLACES.items():
@@ -110,6 +110,7 @@ def begin(house, files, script, **how):
             (work / path).write_text(text)
         house.git(work, "add", ".")
         house.git(work, "commit", "-qm", "files")
+    (house.home / ".gitconfig").write_text(settings)
     house.start(**how)
     for name, (_, options) in PLACES.items():
         house.ok("spawn", name, "-w", works[name], *options, f"/shell {script}")
@@ -118,9 +119,8 @@ def begin(house, files, script, **how):
 
 
 def test_a_filter_of_the_persons_holds_where_its_program_is_shown(house, tools):
-    (house.home / ".gitconfig").write_text(LFS)
     script = "printf large > a.bin && git add -A && git commit -qm a && printf other > b.bin"
-    works = begin(house, {}, script, config=f'[agent]\npath = ["{tools}"]\n')
+    works = begin(house, LFS, {}, script, config=f'[agent]\npath = ["{tools}"]\n')
     for name, work in works.items():
         is_clone = "clone" in name
         if is_clone:
@@ -132,10 +132,11 @@ def test_a_filter_of_the_persons_holds_where_its_program_is_shown(house, tools):
 
 
 def test_a_pointer_that_becomes_content_for_want_of_a_filter_is_told(house):
-    (house.home / ".gitconfig").write_text(LFS.replace("git-lfs", "/nowhere/git-lfs"))
     change = "printf content > a.bin; sed -i s/5/6/ sub.bin; printf text > b.txt"
     pointers = dict.fromkeys(("a.bin", "sub.bin", "other.bin"), POINTER.format("0" * 64))
-    works = begin(house, pointers, f"{change}; git add -A && git commit -qm changed")
+    works = begin(
+        house, LFS.replace("git-lfs", "/nowhere/git-lfs"), pointers, f"{change}; git add -A && git commit -qm changed"
+    )
     for name, work in works.items():
         (finding,) = house.show(name)["findings"]
         assert re.search(r"git's filter lfs: (below/)?a\.bin; `git add --renormalize \.`", finding["text"]), name

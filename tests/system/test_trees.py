@@ -139,17 +139,19 @@ def test_a_tree_of_a_removed_agent_is_not_kept_over_a_newer_agents_refs(house, i
     assert [tree["id"] for tree in house.ok("trees")] == [house.show("fix")["id"]]
 
 
-@pytest.mark.parametrize("point", ["after commit: prune intended", "after: tree removed", "before commit: tree pruned"])
-def test_a_prune_that_a_kill_cut_short_is_finished(house, app, point):
-    house.start(environment={KILL_AT: point})
-    house.spawn("fix", app, "/say hi", "--worktree")
-    house.ok("end", "fix")
-    assert house.ctl("trees", "prune", "--yes").code == 3
-    wait_until(lambda: house.daemon.poll() is not None, "the kill")
-    house.start()
-    wait_until(lambda: house.events("fix", "worktree:pruned"), "the end of the prune")
-    wait_until(lambda: not list((house.state / "trees" / ".trash").iterdir()), "an empty trash")
-    assert (on_disk(house), len(house.events("fix", "worktree:pruned"))) == (set(), 1)
+def test_a_prune_that_a_kill_cut_short_is_finished(house, app):
+    for number, point in enumerate(("after commit: prune intended", "after: tree removed", "before commit: tree pruned")):
+        name = f"fix-{number}"
+        house.start(environment={KILL_AT: point})
+        house.spawn(name, app, "/say hi", "--worktree")
+        house.ok("end", name)
+        assert house.ctl("trees", "prune", "--yes").code == 3, point
+        wait_until(lambda: house.daemon.poll() is not None, f"the kill {point}")
+        house.start()
+        wait_until(lambda name=name: house.events(name, "worktree:pruned"), f"the end of the prune {point}")
+        wait_until(lambda: not list((house.state / "trees" / ".trash").iterdir()), "an empty trash")
+        assert (on_disk(house), len(house.events(name, "worktree:pruned"))) == (set(), 1), point
+        house.stop()
 
 
 def command(pid):

@@ -93,7 +93,7 @@ async def test_no_first_look_at_bubblewrap_is_killed_like_an_agent_either(bench,
 
     async def look():
         nonlocal is_done
-        for _ in range(40):
+        for _ in range(10):
             assert (await machine.find_bubblewrap()).version == (0, 11, 0)
             machine.forget()
         is_done = True

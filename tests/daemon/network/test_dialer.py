@@ -22,7 +22,7 @@ async def test_look_ups_that_are_never_answered_leave_other_turns_and_the_daemon
         return real("127.0.0.1", *arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow_for_some)
-    monkeypatch.setattr(dialer, "_LOOKUP_SECONDS", 0.05)
+    monkeypatch.setattr(dialer, "_LOOKUP_SECONDS", 0.01)
     recorded: list[Decision] = []
     allowed = AllowList.of(("hangs.test", "answers.test"))
     hanging, other = (Dialer(allowed, Decisions(recorded.append), None, None) for _ in range(2))
