@@ -16,8 +16,14 @@ EXAMPLES = re.findall(r"^### (.+?)$.*?^```python\n(.*?)^```\n\n```text\n(.*?)^``
 @pytest.mark.parametrize(("source", "expected"), [pytest.param(*found[1:], id=found[0]) for found in EXAMPLES])
 def test_an_example_prints_its_output(source, expected, daemon, place):
     run(source, expected, place)
-    if ON_ASYNCIO in source:
-        run(source.replace(ON_ASYNCIO, 'anyio.run(main, backend="trio")'), expected, place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "expected"), [pytest.param(*found[1:], id=found[0]) for found in EXAMPLES if ON_ASYNCIO in found[1]]
+)
+def test_an_example_prints_its_output_on_trio_too(source, expected, daemon, place):
+    run(source.replace(ON_ASYNCIO, 'anyio.run(main, backend="trio")'), expected, place)
 
 
 def run(source, expected, place):

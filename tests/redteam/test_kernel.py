@@ -377,6 +377,7 @@ for name, program in (("npm", "npm"), ("pip", "python3")):
 """
 
 
+@pytest.mark.slow
 def test_npm_and_pip_install(hostile):
     """Packages that lie in the workspace, so that no network is needed."""
     found = said(hostile.spawn("anna", hostile.workspace(), INSTALL))
@@ -431,6 +432,7 @@ def test_python_runs(house):
     tool(house, "python3", f"cat > x.py <<'END'\n{PYTHON}\nEND\npython3 x.py", "ran")
 
 
+@pytest.mark.slow
 def test_pytest_runs(house):
     places = json.dumps(sorted({sys.prefix, sys.base_prefix}))
     tests = "def test(tmp_path, capfd):\\n    import subprocess; subprocess.run(['true'], check=True)\\n"

@@ -78,7 +78,7 @@ def test_what_the_launcher_makes_and_what_a_new_daemon_finds(net, form, until):
     assert net.wait("anna")["turn"]["outcome"] == "success"
 
 
-@BOTH_FORMS
+@pytest.mark.parametrize("form", ["transparent", pytest.param("proxy", marks=pytest.mark.slow)])
 def test_a_network_that_is_broken_says_where(net, form, until):
     net.held("anna", net.workspace(), *ALLOW)
     net.ok("allow", "anna", "more.test:9443")

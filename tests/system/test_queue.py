@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 ONE = "[turns]\nmax_running = 1\n"
 SPENT = ("--env", "CURSOR_API_KEY=spent")
 GOOD = ("--env", "CURSOR_API_KEY=good")
@@ -113,6 +115,7 @@ def test_a_trial_that_calls_a_tool_opens_the_gate_long_before_its_end(house, unt
     assert house.wait("trial", "idle")["turn"]["outcome"] == "success"
 
 
+@pytest.mark.slow
 def test_the_time_that_the_program_states_is_waited_for_and_then_one_turn_tries(house, until):
     house.start(agent=house.program(LIMITED))
     work = house.workspace()

@@ -89,18 +89,20 @@ def test_restore_refuses_where_something_would_be_lost_or_runs(three, app):
     assert "has ended" in three.ctl("restore", "fix", "--turn", "1").error
 
 
-@pytest.mark.parametrize("point", ["after commit: restore intended", "after: tree restored"])
-def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house, app, point):
-    house.start(environment={KILL_AT: point})
-    house.spawn("fix", app, "/shell echo one > u.txt", "--worktree")
-    house.ok("send", "fix", "--wait", "/shell echo two > u.txt; echo b > b.txt")
-    assert house.ctl("restore", "fix", "--turn", "1").code == 3
-    wait_until(lambda: house.daemon.poll() is not None, "the kill")
-    house.start()
-    house.ok("send", "fix", "--wait", "/shell cat u.txt; ls b.txt")
-    assert house.shell("fix").startswith("one\n")
-    assert len(house.events("fix", "worktree:restored")) == 1
-    assert git(house, app, "show", "refs/substrat/fix/before-restore/1:b.txt") == "b"
+def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house, app):
+    for number, point in enumerate(("after commit: restore intended", "after: tree restored")):
+        name = f"fix-{number}"
+        house.start(environment={KILL_AT: point})
+        house.spawn(name, app, "/shell echo one > u.txt", "--worktree")
+        house.ok("send", name, "--wait", "/shell echo two > u.txt; echo b > b.txt")
+        assert house.ctl("restore", name, "--turn", "1").code == 3, point
+        wait_until(lambda: house.daemon.poll() is not None, f"the kill {point}")
+        house.start()
+        house.ok("send", name, "--wait", "/shell cat u.txt; ls b.txt")
+        assert house.shell(name).startswith("one\n"), point
+        assert len(house.events(name, "worktree:restored")) == 1, point
+        assert git(house, app, "show", f"refs/substrat/{name}/before-restore/1:b.txt") == "b", point
+        house.stop()
 
 
 def test_checkout_is_a_worktree_of_the_users_repository(house, app):

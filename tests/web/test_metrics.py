@@ -92,6 +92,7 @@ def test_promtool_finds_nothing_to_mend(web, worked):
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+@pytest.mark.slow
 @pytest.mark.real
 @needs("prometheus", "promtool")
 def test_a_real_prometheus_reads_them(web, worked, tmp_path):

@@ -103,6 +103,7 @@ def test_the_keyboard_alone_answers_opens_writes_and_ends(visit, daemon, asking)
     page.wait_for_url("**/#/")
 
 
+@pytest.mark.slow
 def test_restarts_of_the_server_and_the_daemon_leave_nothing_out_and_double_nothing(visit, web, daemon):
     daemon.spawn("anna", daemon.workspace(), "/say word 0\n/shell echo 0")
     page = visit(fragment=f"token={web.token}")
@@ -183,6 +184,7 @@ def test_hostile_text_runs_nothing_and_is_shown_as_it_is(visit, daemon):
     ) == [None, 0]
 
 
+@pytest.mark.slow
 def test_no_view_scrolls_sideways_on_a_phone(visit, daemon, asking):
     work = daemon.workspace("repository", git=True)
     long = "x" * 300
