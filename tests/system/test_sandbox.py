@@ -6,8 +6,11 @@ import os
 import socket
 import tarfile
 import threading
+from typing import Any, NamedTuple
 
 import pytest
+
+from tests.support.daemon import DaemonFixture
 
 
 @pytest.fixture
@@ -22,36 +25,82 @@ def run(house, work, script, name="anna", *options):
     return house.shell(name)
 
 
-def test_the_home_shows_only_what_the_agent_needs(daemon):
-    work = daemon.workspace()
+def looks(house):
+    """Commands of one turn, each with what it looks at."""
+    places = f"/usr/bin/x /etc/x /x /usr/x {house.directory}/x {house.home}/../x /lib/x"
+    return {
+        "home": f"ls -A ~; cat ~/.ssh/secret ~/.netrc {house.home}/documents/secret; find / -name secret 2>/dev/null",
+        "host": f"exec 2>/dev/null; cat /etc/shadow /etc/sudoers {house.directory}/other/secret {house.directory}/beside;"
+        f" cat {house.state}/substrat.db;"
+        f" ls {house.directory}/other {house.state} {house.runtime} /var/run /root/.ssh /sys /boot /mnt /srv /home;"
+        " ls -A /run; echo end",
+        "login": "cat ~/.config/cursor/auth.json; echo x > ~/.config/cursor/auth.json; touch ~/.config/cursor/x",
+        "status": "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status /proc/1/status; id -u",
+        "writing": f"for p in {places}; do touch $p && echo WROTE $p; done; echo x > /etc/hosts && echo WROTE hosts;"
+        " echo x > /run/substrat/companion.py && echo WROTE companion; rm -f /etc/passwd && echo WROTE passwd;"
+        " mount -t tmpfs none /usr && echo WROTE mount; echo done",
+        "archive": "tar xf x.tar && echo done; id -u; id -un; id -gn; echo $USER $LOGNAME; stat -c %U unpacked",
+        "work": "echo words > file; mkdir -p a/b; echo t > /tmp/mine; cat /tmp/mine; ls -A /tmp;"
+        " test -w /dev/null && echo null; head -c 4 /dev/urandom | wc -c; df /dev/shm >/dev/null && echo shm",
+        "devices": "ls /dev; echo; tty; ls /dev/kmsg /dev/mem /dev/sda /dev/fuse /dev/kvm",
+        "generated": "echo x > .cursor/mcp.json; touch .cursor/x; rm -rf .cursor; mv .cursor c;"
+        " cat .cursor/mcp.json; cat .cursor/rules/substrat.mdc",
+    }
+
+
+class Looked(NamedTuple):
+    """What each command of the turn printed, what then was on the host, and how the places begin."""
+
+    said: dict[str, str]
+    left: dict[str, Any]
+    house: DaemonFixture
+
+
+@pytest.fixture(scope="module")
+def looked(_shared):
+    """A turn that looks around on a host with secrets."""
+    house = _shared
+    house.clear()
+    work, other = house.workspace(), house.workspace("other")
     for secret in (".ssh", ".gnupg", "documents"):
-        (daemon.home / secret).mkdir()
-        (daemon.home / secret / "secret").write_text("canary")
-    (daemon.home / ".netrc").write_text("canary")
-    out = run(
-        daemon, work, f"ls -A ~; cat ~/.ssh/secret ~/.netrc {daemon.home}/documents/secret; find / -name secret 2>/dev/null"
-    )
+        (house.home / secret).mkdir()
+        (house.home / secret / "secret").write_text("canary")
+    for path in (house.home / ".netrc", other / "secret", house.directory / "beside"):
+        path.write_text("canary")
+    login = house.home / ".config" / "cursor"
+    login.mkdir(parents=True)
+    (login / "auth.json").write_text('{"accessToken": "t"}')
+    with tarfile.open(work / "x.tar", "w") as archive:
+        entry = tarfile.TarInfo("unpacked")
+        entry.uid, entry.gid, entry.uname, entry.gname = 4242, 4343, "somebody", "somebodies"
+        archive.addfile(entry)
+    programs = set(os.listdir("/usr/bin"))
+    commands = looks(house)
+    house.spawn("anna", work, "\n".join(f"/shell {command}" for command in commands.values()))
+    calls = [event["raw"]["tool_call"]["shellToolCall"] for event in house.events("anna", "tool-call-completed")]
+    answers = [next(iter(call["result"].values())) for call in calls]
+    said = [answer.get("stdout", "") + answer.get("stderr", "") for answer in answers]
+    left = {
+        "programs": set(os.listdir("/usr/bin")) == programs,
+        "written": list(filter(os.path.exists, (house.directory / "x", "/x", "/etc/x", "/tmp/mine"))),
+        "login": [(path.name, path.read_text()) for path in login.iterdir()],
+        "work": {path.name: path.stat().st_uid for path in work.iterdir()},
+        "words": (work / "file").read_text(),
+        "exec": house.ctl("exec", "anna", "--", "id", "-un").out.strip(),
+    }
+    return Looked(dict(zip(commands, said, strict=True)), left, house)
+
+
+def test_the_home_shows_only_what_the_agent_needs(looked):
+    out = looked.said["home"]
     assert "canary" not in out
     assert not {".ssh", ".gnupg", "documents", ".netrc"} & set(out.split())
 
 
-def test_the_host_is_not_visible(daemon):
-    work = daemon.workspace()
-    other = daemon.workspace("other")
-    (other / "secret").write_text("canary")
-    (daemon.directory / "beside").write_text("canary")
-    out = run(
-        daemon, work,
-        f"exec 2>/dev/null; cat /etc/shadow /etc/sudoers {other}/secret {daemon.directory}/beside;"
-        f" cat {daemon.state}/substrat.db;"
-        f" ls {other} {daemon.state} {daemon.runtime} /var/run /root/.ssh /sys /boot /mnt /srv /home;"
-        " ls -A /run; echo end",
-    )  # fmt: skip
-    assert "canary" not in out
-    assert "root:" not in out
-    assert "SQLite format" not in out
-    assert "daemon.sock" not in out
-    assert "substrat.db" not in out
+def test_the_host_is_not_visible(looked):
+    out = looked.said["host"]
+    for word in ("canary", "root:", "SQLite format", "daemon.sock", "substrat.db"):
+        assert word not in out
     assert "end" in out
 
 
@@ -84,78 +133,59 @@ def test_only_its_own_processes_are_visible_and_no_secret_in_them(house):
     assert "a-secret-of-the-daemon" not in rest
 
 
-def test_no_capabilities_and_no_new_privileges(daemon):
-    out = run(daemon, daemon.workspace(), "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status /proc/1/status; id -u")
+def test_no_capabilities_and_no_new_privileges(looked):
+    out = looked.said["status"]
     capabilities = [line.split()[1] for line in out.splitlines() if "Cap" in line]
     assert len(capabilities) == 10
     assert set(capabilities) == {"0000000000000000"}
     assert out.count("NoNewPrivs:\t1") == 2
 
 
-def test_every_namespace_is_its_own(daemon):
-    work = daemon.workspace()
-    script = "for n in cgroup ipc mnt net pid user uts; do echo $n $(readlink /proc/self/ns/$n); done"
-    out = run(daemon, work, script, "anna",
-              "--network", "none")  # fmt: skip
-    for line in out.splitlines():
-        name, value = line.split()
-        assert value != os.readlink(f"/proc/self/ns/{name}"), name
-
-
-def test_nothing_outside_the_workspace_can_be_written(daemon):
-    work = daemon.workspace()
-    before = set(os.listdir("/usr/bin"))
-    out = run(
-        daemon, work,
-        f"for p in /usr/bin/x /etc/x /x /usr/x {daemon.directory}/x {daemon.home}/../x /lib/x;"
-        " do touch $p && echo WROTE $p; done;"
-        " echo x > /etc/hosts && echo WROTE hosts; echo x > /run/substrat/companion.py && echo WROTE companion;"
-        " rm -f /etc/passwd && echo WROTE passwd; mount -t tmpfs none /usr && echo WROTE mount; echo done",
-    )  # fmt: skip
-    assert set(os.listdir("/usr/bin")) == before
-    assert not (daemon.directory / "x").exists()
-    assert not os.path.exists("/x")
-    assert not os.path.exists("/etc/x")
+def test_nothing_outside_the_workspace_can_be_written(looked):
+    out, house = looked.said["writing"], looked.house
+    assert looked.left["programs"]
+    assert looked.left["written"] == []
     written = [line for line in out.splitlines() if line.startswith("WROTE")]
-    assert [line for line in written if line.split()[1] not in {"/x", f"{daemon.directory}/x", f"{daemon.home}/../x"}] == []
+    assert [line for line in written if line.split()[1] not in {"/x", f"{house.directory}/x", f"{house.home}/../x"}] == []
     assert "done" in out
 
 
-def test_an_archive_of_other_owners_unpacks(daemon):
+def test_an_archive_of_other_owners_unpacks(looked):
     """Also as root, whose agents find an ordinary user that has a name."""
-    work = daemon.workspace()
-    with tarfile.open(work / "x.tar", "w") as archive:
-        entry = tarfile.TarInfo("unpacked")
-        entry.uid, entry.gid, entry.uname, entry.gname = 4242, 4343, "somebody", "somebodies"
-        archive.addfile(entry)
-    script = "tar xf x.tar && echo done; id -u; id -un; id -gn; echo $USER $LOGNAME; stat -c %U unpacked"
-    done, uid, *names = run(daemon, work, script).split()
+    done, uid, *names = looked.said["archive"].split()
     expected = "agent" if os.geteuid() == 0 else names[0]
     assert (done, names) == ("done", [expected, names[1], expected, expected, expected])
     assert int(uid) == (os.geteuid() or 1000)
-    assert (work / "unpacked").stat().st_uid == os.geteuid()
-    assert daemon.ctl("exec", "anna", "--", "id", "-un").out.strip() == expected
+    assert looked.left["work"]["unpacked"] == os.geteuid()
+    assert looked.left["exec"] == expected
 
 
-def test_it_can_work_in_its_workspace_and_its_own_tmp(daemon):
-    work = daemon.workspace()
-    out = run(daemon, work, "echo words > file; mkdir -p a/b; echo t > /tmp/mine; cat /tmp/mine; ls -A /tmp; "
-              "test -w /dev/null && echo null; "
-              "head -c 4 /dev/urandom | wc -c; df /dev/shm >/dev/null && echo shm")  # fmt: skip
-    assert (work / "file").read_text() == "words\n"
-    assert (work / "file").stat().st_uid == os.geteuid()
-    assert (work / "a" / "b").is_dir()
-    assert not os.path.exists("/tmp/mine")
+def test_it_can_work_in_its_workspace_and_its_own_tmp(looked):
+    out, work = looked.said["work"], looked.left["work"]
+    assert looked.left["words"] == "words\n"
+    assert (work["file"], "a" in work) == (os.geteuid(), True)
     assert {"t", "mine", "null", "4", "shm"} <= set(out.split())
-    assert daemon.runtime.name not in out
+    assert looked.house.runtime.name not in out
 
 
-def test_the_hosts_devices_are_not_there(daemon):
-    out = run(daemon, daemon.workspace(), "ls /dev; echo; tty; ls /dev/kmsg /dev/mem /dev/sda /dev/fuse /dev/kvm")
-    assert set(out.split("\n\n")[0].split()) <= {
+def test_the_hosts_devices_are_not_there(looked):
+    assert set(looked.said["devices"].split("\n\n")[0].split()) <= {
         "console", "core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty",
         "urandom", "zero",
     }  # fmt: skip
+
+
+def test_the_generated_cursor_directory_is_read_only(looked):
+    out = looked.said["generated"]
+    assert "Read-only" in out or "denied" in out
+    document = json.loads(out[out.index("{\n") : out.rindex("\n}") + 2])
+    assert "substrat" in document["mcpServers"]
+    assert ".cursor" not in looked.left["work"]
+
+
+def test_the_login_is_readable_and_not_writable(looked):
+    assert "accessToken" in looked.said["login"]
+    assert looked.left["login"] == [("auth.json", '{"accessToken": "t"}')]
 
 
 # The workspace stays clean
@@ -188,16 +218,6 @@ def test_no_cursor_directory_is_left_even_after_a_kill(daemon, until):
     (work / "ready-anna").unlink()
     assert sorted(os.listdir(work)) == [".git", "README.md"]
     assert daemon.git(work, "status", "--porcelain", "--ignored") == ""
-
-
-def test_the_generated_cursor_directory_is_read_only(daemon):
-    work = daemon.workspace()
-    out = run(daemon, work, "echo x > .cursor/mcp.json; touch .cursor/x; rm -rf .cursor; mv .cursor c; "
-              "cat .cursor/mcp.json; cat .cursor/rules/substrat.mdc")  # fmt: skip
-    assert "Read-only" in out or "denied" in out
-    document = json.loads(out[out.index("{\n") : out.rindex("\n}") + 2])
-    assert "substrat" in document["mcpServers"]
-    assert not (work / ".cursor").exists()
 
 
 def test_the_workspaces_own_rules_and_servers_are_shown_and_unmodified(daemon):
@@ -299,7 +319,7 @@ def test_two_agents_share_a_workspace(daemon):
 
 
 def test_a_workspace_with_an_odd_name(daemon):
-    names = ["with space", "quo'te", 'dou"ble', "back\\slash", "$HOME", "ünï-ço\u0301de", "-dash", "new\nline"]
+    names = ["-with space $HOME", "quo'te dou\"ble back\\slash", "ünï-ço\u0301de new\nline"]
     for number, name in enumerate(names):
         work = daemon.workspace(name)
         agent = daemon.spawn(f"a{number}", work, "/shell pwd; touch here\n/tool whoami {}")
@@ -340,20 +360,6 @@ def test_bind_ro_adds_what_a_program_needs(house):
     assert house.spawn("bert", work, "x")["turn"]["result"] == "extra words"
 
 
-def test_the_login_is_readable_and_not_writable(daemon):
-    login = daemon.home / ".config" / "cursor"
-    login.mkdir(parents=True)
-    (login / "auth.json").write_text('{"accessToken": "t"}')
-    out = run(
-        daemon,
-        daemon.workspace(),
-        "cat ~/.config/cursor/auth.json; echo x > ~/.config/cursor/auth.json; touch ~/.config/cursor/x",
-    )
-    assert "accessToken" in out
-    assert (login / "auth.json").read_text() == '{"accessToken": "t"}'
-    assert os.listdir(login) == ["auth.json"]
-
-
 # Networks
 
 CONNECT = "python3 -c 'import socket; print(socket.create_connection((\"127.0.0.1\", {port}), 3).recv(9))'"
@@ -380,10 +386,15 @@ def listener():
         thread.join()
 
 
-def test_no_network_is_only_a_loopback(daemon, listener):
+def test_no_network_is_only_a_loopback_and_every_namespace_is_its_own(daemon, listener):
     work = daemon.workspace()
-    script = "cat /proc/net/dev; cat /proc/net/route; " + CONNECT.format(port=listener)
+    spaces = "for n in cgroup ipc mnt net pid user uts; do echo $n $(readlink /proc/self/ns/$n); done > spaces"
+    script = f"{spaces}; cat /proc/net/dev; cat /proc/net/route; {CONNECT.format(port=listener)}\n/tool whoami {{}}"
     out = run(daemon, work, script, "anna", "--network", "none")
+    assert "anna" in daemon.tool("anna")[0], "its tools are there"
+    for line in (work / "spaces").read_text().splitlines():
+        name, value = line.split()
+        assert value != os.readlink(f"/proc/self/ns/{name}"), name
     devices = [line.split(":")[0].strip() for line in out.splitlines() if ":" in line and "|" not in line][:1]
     assert devices == ["lo"]
     assert "eth0" not in out
@@ -396,16 +407,6 @@ def test_no_network_is_only_a_loopback(daemon, listener):
 def test_the_host_network_is_the_hosts(daemon, listener):
     out = run(daemon, daemon.workspace(), CONNECT.format(port=listener), "anna", "--network", "host")
     assert "greetings" in out
-
-
-def test_the_default_network_may_be_configured(house):
-    house.start(config='[sandbox]\nnetwork = "none"\n')
-    assert house.spawn("anna", house.workspace())["network"] == "none"
-
-
-def test_an_agent_without_network_still_has_its_tools(daemon):
-    daemon.spawn("anna", daemon.workspace(), "/tool whoami {}", "--network", "none")
-    assert "anna" in daemon.tool("anna")[0]
 
 
 def test_the_sandbox_is_the_same_after_suspend_and_resume(daemon):

@@ -6,74 +6,50 @@ import signal
 
 import pytest
 
-# Each ignores a part of the ladder, and says with a file which signals it got.
+# Ignores what its prompt names, and says with a file which signals it got.
 STUBBORN = """
 begin()
+number = int(prompt.split()[0])
+ignored = {signal.SIGINT, signal.SIGTERM} if number == 2 else {signal.SIGINT} if number == 1 else set()
 
 
-def note(number, frame):
-    mark(f"got-{number}")
-    if number not in ignored:
-        sys.exit(128 + number)
+def note(signal_number, frame):
+    mark(f"got-{number}-{signal_number}")
+    if signal_number not in ignored:
+        sys.exit(128 + signal_number)
 
 
-ignored = {ignored}
-for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, note)
-mark("ready")
+for each in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(each, note)
+mark(f"ready-{number}")
 while True:
-    signal.pause()
+    os.kill(os.getpid(), signal.SIGSTOP) if number == 3 else signal.pause()
 """
 
 
-def stubborn(ignored):
-    return STUBBORN.replace("{ignored}", ignored)
-
-
-def start(house, source, until):
-    house.start(agent=house.program(source), config="[turns]\nstop_grace = 0.3\n")
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
-    until((work / "ready").exists, "the agent's start")
-    until(lambda: house.show("anna")["session_id"], "the session")
-    assert house.sandboxed()
-    return work
-
-
-def check_suspended(house):
-    agent = house.ok("suspend", "anna")
+def check_suspended(house, name="anna"):
+    agent = house.ok("suspend", name)
     assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", "interrupted")
     assert agent["turn"]["ended_at"]
     assert house.sandboxed() == set(), "when suspend has answered the process tree is gone"
     return agent
 
 
-def test_the_first_rung_is_sigint(house, until):
-    work = start(house, stubborn("set()"), until)
-    agent = check_suspended(house)
-    assert (work / f"got-{signal.SIGINT:d}").exists()
-    assert not (work / f"got-{signal.SIGTERM:d}").exists()
-    assert agent["turn"]["exit_code"] == 130
-
-
-def test_an_agent_that_ignores_sigint_gets_sigterm(house, until):
-    work = start(house, stubborn("{signal.SIGINT}"), until)
-    agent = check_suspended(house)
-    assert (work / f"got-{signal.SIGINT:d}").exists()
-    assert (work / f"got-{signal.SIGTERM:d}").exists()
-    assert agent["turn"]["exit_code"] == 143
-
-
-def test_an_agent_that_ignores_both_is_killed(house, until):
-    work = start(house, stubborn("{signal.SIGINT, signal.SIGTERM}"), until)
-    check_suspended(house)
-    assert (work / f"got-{signal.SIGINT:d}").exists()
-    assert (work / f"got-{signal.SIGTERM:d}").exists()
-
-
-def test_an_agent_that_stopped_itself_can_be_suspended(house, until):
-    start(house, 'begin()\nmark("ready")\nos.kill(os.getpid(), signal.SIGSTOP)\n', until)
-    check_suspended(house)
+def test_the_rungs_are_sigint_sigterm_and_the_kill_also_of_a_stopped_agent(house, until):
+    house.start(agent=house.program(STUBBORN), config="[turns]\nstop_grace = 0.3\n")
+    work = house.workspace()
+    got = {0: {signal.SIGINT}, 1: {signal.SIGINT, signal.SIGTERM}, 2: {signal.SIGINT, signal.SIGTERM}, 3: set()}
+    for number, signals in got.items():
+        house.ok("spawn", f"a{number}", "-w", work, str(number))
+        until((work / f"ready-{number}").exists, "the agent's start")
+        until(lambda number=number: house.show(f"a{number}")["session_id"], "the session")
+        assert house.sandboxed()
+        agent = check_suspended(house, f"a{number}")
+        if number != 3:
+            found = {int(path.name.rpartition("-")[2]) for path in work.glob(f"got-{number}-*")}
+            assert found == signals, number
+        if number < 2:
+            assert agent["turn"]["exit_code"] == [130, 143][number]
 
 
 def test_suspend_of_an_idle_agent(daemon):
@@ -139,7 +115,7 @@ def turn(work, number):
     return json.loads((work / f"turn-{number}").read_text())
 
 
-def test_resume_continues_the_session_with_a_prompt_of_its_own(house, until):
+def test_resume_continues_the_session_with_a_prompt_of_its_own_or_the_given_one(house, until):
     house.start(agent=house.program(RESUMED))
     work = house.workspace()
     house.ok("spawn", "anna", "-w", work, "the first task")
@@ -149,23 +125,13 @@ def test_resume_continues_the_session_with_a_prompt_of_its_own(house, until):
     agent = house.ok("resume", "anna", "--wait", "--timeout", "20")
     assert (agent["state"], agent["session_id"], agent["turn"]["number"]) == ("idle", session, 2)
     assert agent["turn"]["outcome"] == "success"
-    argv = turn(work, 2)["argv"]
-    assert argv[argv.index("--resume") + 1] == session
     assert turn(work, 2)["prompt"].strip(), "a continuation prompt"
-
-
-def test_resume_continues_the_session_with_the_given_prompt(house, until):
-    house.start(agent=house.program(RESUMED))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "the first task")
-    until((work / "turn-1").exists)
-    session = until(lambda: house.show("anna")["session_id"])
     house.ok("suspend", "anna")
-    done = house.ctl("resume", "anna", "do something else", "--wait", "--timeout", "20")
-    assert done.code == 0, done
-    argv = turn(work, 2)["argv"]
-    assert argv[argv.index("--resume") + 1] == session
-    assert turn(work, 2)["prompt"].strip() == "do something else"
+    assert house.ctl("resume", "anna", "do something else", "--wait", "--timeout", "20").code == 0
+    assert turn(work, 3)["prompt"].strip() == "do something else"
+    for number in (2, 3):
+        argv = turn(work, number)["argv"]
+        assert argv[argv.index("--resume") + 1] == session
 
 
 def test_an_agent_stopped_before_it_had_a_session_starts_its_task_again(house, until):

@@ -343,7 +343,7 @@ FAMILY = [
 
 
 @given(st.builds(list.__add__, st.sampled_from([[], FAMILY]), st.lists(acts, max_size=40)))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 def test_whatever_happens_memory_and_disk_agree_and_nobody_is_forgotten(new_house, walk):
     house = new_house(turns={"max_running": 2}, limits={"children": 2, "depth": 2, "waiting_items": 3})
     for act in walk:

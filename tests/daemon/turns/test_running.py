@@ -267,7 +267,7 @@ async def test_what_a_stopped_turn_wrote_is_not_read_for_long(bench, monkeypatch
         return await decode(turn, batch)
 
     monkeypatch.setattr(output.TurnOutput, "_decode", decode_late)
-    await bench.run("seq 10000; read x <$GATE")
+    await bench.run("seq 10000; read x <$GATE", stop_grace=0.1)
     assert 0 < len(bench.books.texts) < 10_000
     ((kind, text),) = bench.books.notes
     assert kind == "turn:output-unread"
