@@ -169,7 +169,13 @@ def test_what_is_swapped_while_it_is_copied_leads_nowhere(hostile, until):
         assert not path.is_file() or b"canary" not in path.read_bytes()
 
 
-@pytest.mark.parametrize("point", ["before: chat copied", "after: chat copied", "before: chat moved", "after: chat moved"])
+POINTS = [
+    *(pytest.param(point, marks=pytest.mark.slow) for point in ("before: chat copied", "after: chat moved")),
+    *("after: chat copied", "before: chat moved"),
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
 def test_a_daemon_killed_while_it_moves_a_chat_loses_nothing(house, until, point):
     house.start(environment={failpoints.KILL_AT: point})
     work = house.workspace()

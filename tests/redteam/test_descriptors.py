@@ -228,7 +228,7 @@ BEYOND = (
 )
 
 
-@pytest.mark.parametrize("network", ["none", "filtered"])
+@pytest.mark.parametrize("network", ["filtered", pytest.param("none", marks=pytest.mark.slow)])
 def test_a_sandbox_has_the_descriptors_it_is_given_and_no_others(house, until, network, tmp_path):
     """Whatever a library opened without close-on-exec in the daemon, of any kind, again before each start."""
     place = tmp_path / "careless"

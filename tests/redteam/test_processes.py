@@ -188,32 +188,33 @@ def outlives_its_parent(place):
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    "end", ["finish('gone'); os._exit(0)", "os._exit(3)", "stubborn(); mark('held'); wait_for('never')"]
-)
-def test_the_whole_tree_is_gone_within_the_grace_time(house, until, end):
+def test_the_whole_tree_is_gone_within_the_grace_time(house, until):
     house.start(agent=house.program(PROGRAM), config="[turns]\nstop_grace = 0.3\nresult_grace = 0.3\n")
-    work = house.workspace()
     outlives_its_parent(house.workspace("outside"))
-    house.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=(TREE + end).encode())
-    if "held" in end:
-        until((work / "held").exists, "the tree")
-        house.ok("suspend", "anna")
-    else:
-        house.wait("anna")
-    until(lambda: not house.sandboxed(), "the end of the tree")
-    assert house.show("anna")["turn"]["outcome"] is not None
+    ends = ("finish('gone'); os._exit(0)", "os._exit(3)", "stubborn(); mark('held'); wait_for('never')")
+    for number, end in enumerate(ends):
+        name, work = f"a{number}", house.workspace(f"work-{number}")
+        house.ok("spawn", name, "-w", work, "--prompt-file", "-", stdin=(TREE + end).encode())
+        if "held" in end:
+            until((work / "held").exists, "the tree")
+            house.ok("suspend", name)
+        else:
+            house.wait(name)
+        until(lambda: not house.sandboxed(), f"the end of the tree after {end}")
+        assert house.show(name)["turn"]["outcome"] is not None, end
 
 
-@pytest.mark.parametrize(
-    "how", ["signal.pause()", "os.kill(os.getpid(), signal.SIGSTOP); signal.pause()", "while True: pass"]
-)
-def test_a_program_that_says_nothing_and_never_ends_is_ended(house, how):
+def test_a_program_that_says_nothing_and_never_ends_is_ended(house):
     house.start(agent=house.program(PROGRAM), config="[turns]\nsilence_limit = 0.5\nstop_grace = 0.2\n")
-    code = f"for number in (2, 15): signal.signal(number, signal.SIG_IGN)\n{how}"
-    anna = house.spawn("anna", house.workspace(), code)
-    assert (anna["state"], anna["turn"]["outcome"]) == ("failed", "timed_out")
-    assert "silence" in anna["turn"]["error"]
+    ways = ("signal.pause()", "os.kill(os.getpid(), signal.SIGSTOP); signal.pause()", "while True: pass")
+    work = house.workspace()
+    for number, how in enumerate(ways):
+        code = f"for number in (2, 15): signal.signal(number, signal.SIG_IGN)\n{how}"
+        house.ok("spawn", f"a{number}", "-w", work, "--prompt-file", "-", stdin=code.encode())
+    for number, how in enumerate(ways):
+        agent = house.wait(f"a{number}", "failed")
+        assert agent["turn"]["outcome"] == "timed_out", how
+        assert "silence" in agent["turn"]["error"], how
     assert not house.sandboxed()
 
 

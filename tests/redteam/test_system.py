@@ -239,20 +239,33 @@ for line in open("/proc/self/mountinfo"):
 """
 
 
-@pytest.mark.parametrize("network", ["none", "filtered", "host"])
-def test_every_writable_mount_has_a_bound_or_is_the_agents_own(hostile, network):
-    work = hostile.workspace()
-    found = said(hostile.spawn("anna", work, WRITABLE, "--network", network))
+def test_every_writable_mount_has_a_bound_or_is_the_agents_own(hostile):
+    networks = ("none", "filtered", "host")
+    works = {network: hostile.workspace(network) for network in networks}
+    for network in networks:
+        hostile.ok(
+            "spawn", network, "-w", works[network], "--network", network, "--prompt-file", "-", stdin=WRITABLE.encode()
+        )
+    for network in networks:
+        check_writable(hostile, works[network], said(hostile.wait(network)))
+    first = said(hostile.show("filtered"))
+    resumed = said(hostile.ok("send", "filtered", WRITABLE, "--wait"))
+    assert memory_of(resumed).keys() == memory_of(first).keys()
+
+
+def memory_of(found):
+    return {place: size for place, (kind, size) in found.items() if kind == "tmpfs"}
+
+
+def check_writable(hostile, work, found):
     home = str(hostile.home)
     own = {str(work), f"{home}/.cursor", f"{home}/.cursor/chats", f"{home}/.cache", "/run/substrat/shared"}
     devices = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")}
-    memory = {place: size for place, (kind, size) in found.items() if kind == "tmpfs"}
+    memory = memory_of(found)
     assert set(memory) - own == {"/tmp", "/var/tmp", "/run", "/dev/shm", home, f"{home}/.config"}
     assert all(memory.values()), "each has a size"
     rest = set(found) - set(memory) - own - devices - {"/dev/pts"}
     assert all(path.startswith((str(work), f"{home}/.cursor/chats/")) for path in rest), rest
-    resumed = said(hostile.ok("send", "anna", WRITABLE, "--wait"))
-    assert {place for place in resumed if resumed[place][0] == "tmpfs"} == set(memory)
 
 
 ATTRIBUTES = (

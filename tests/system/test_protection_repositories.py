@@ -17,16 +17,18 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize(("setting", "path"), NAMED.values(), ids=NAMED)
-def test_what_gits_configuration_runs_in_the_workspace_is_protected(agent, setting, path):
-    (agent.work / path).parent.mkdir(parents=True, exist_ok=True)
-    (agent.work / path).write_text("# ours\n")
-    agent.git(*setting)
+def test_what_gits_configuration_runs_in_the_workspace_is_protected(agent):
+    for setting, path in NAMED.values():
+        (agent.work / path).parent.mkdir(parents=True, exist_ok=True)
+        (agent.work / path).write_text("# ours\n")
+        agent.git(*setting)
     agent.start()
-    assert agent.tries((path, "x"), ("tools-2", "x")) == ["OSError Read-only file system", "written"]
-    with pytest.raises(OSError, match="Read-only"):
-        raise OSError(agent.tries((path + ".new", "x") if "hooks" in path else (path, "x"))[0])
-    assert (agent.work / path).read_text() == "# ours\n"
+    found = agent.tries(*((path, "x") for _, path in NAMED.values()), ("tools/hooks/pre-commit.new", "x"), ("tools-2", "x"))
+    expected = [*["OSError Read-only file system"] * (len(NAMED) + 1), "written"]
+    assert dict(zip([*NAMED, "a new hook", "beside them"], found, strict=True)) == dict(
+        zip([*NAMED, "a new hook", "beside them"], expected, strict=True)
+    )
+    assert {(agent.work / path).read_text() for _, path in NAMED.values()} == {"# ours\n"}
 
 
 def test_hooks_that_are_named_and_not_there_cannot_be_made(agent):
@@ -158,29 +160,37 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize("script", HIDDEN.values(), ids=HIDDEN)
-def test_a_repository_that_an_agent_hides_is_found_and_read_only_in_the_next_turn(house, script):
-    work = house.workspace("work", git=True)
+def test_a_repository_that_an_agent_hides_is_found_and_read_only_in_the_next_turn(house):
     house.start()
-    house.spawn("agent", work, f"/shell {script}")
-    house.git(work, "status")
-    assert (work / "stolen").exists(), "a control: git runs it"
-    shown = house.show("agent")
-    assert shown["attention"]["kind"] == "unsafe"
-    (config,) = [path for path in work.glob("*/**/config") if "stolen" in path.read_text()]
-    assert any(str(config).startswith(finding["path"]) for finding in shown["findings"])
-    house.ok("accept", "agent")
-    before = config.read_text()
-    house.ok("send", "agent", f"/shell echo more >> {config}; true", "--wait")
-    assert config.read_text() == before
-    assert not any("made or replaced" in finding["text"] for finding in house.show("agent").get("findings", []))
+    names = {f"a{number}": kind for number, kind in enumerate(HIDDEN)}
+    works = {name: house.workspace(name, git=True) for name in names}
+    for name, kind in names.items():
+        house.ok("spawn", name, "-w", works[name], "--prompt-file", "-", stdin=f"/shell {HIDDEN[kind]}".encode())
+    house.ok("wait", *names)
+    before = {}
+    for name, kind in names.items():
+        house.git(works[name], "status")
+        assert (works[name] / "stolen").exists(), ("a control: git runs it", kind)
+        shown = house.show(name)
+        assert shown["attention"]["kind"] == "unsafe", kind
+        (config,) = [path for path in works[name].glob("*/**/config") if "stolen" in path.read_text()]
+        assert any(str(config).startswith(finding["path"]) for finding in shown["findings"]), kind
+        house.ok("accept", name)
+        before[config] = config.read_text()
+        house.ok("send", name, f"/shell echo more >> {config}; true")
+    house.ok("wait", *names)
+    assert {config: config.read_text() for config in before} == before
+    findings = [finding["text"] for name in names for finding in house.show(name).get("findings", [])]
+    assert not any("made or replaced" in text for text in findings)
 
 
-@pytest.mark.parametrize("name", ["modules", "worktrees", "info"])
-def test_an_odd_file_in_a_nested_repository_ends_no_later_turn(house, name):
+def test_an_odd_file_in_a_nested_repository_ends_no_later_turn(house):
     work = house.workspace("work", git=True)
     house.start()
-    house.spawn("agent", work, f"/shell mkdir -p sub/.git && mkfifo sub/.git/{name}")
+    names = ("modules", "worktrees", "info")
+    made = "; ".join(f"mkdir -p {name}/.git && mkfifo {name}/.git/{name}" for name in names)
+    house.spawn("agent", work, f"/shell {made}")
+    assert all((work / name / ".git" / name).exists() for name in names), "a control"
     house.ok("send", "agent", "/say still here", "--wait")
     assert house.show("agent")["turn"]["outcome"] == "success"
 

@@ -105,6 +105,7 @@ def test_a_question_that_slides_under_the_pointer_takes_no_press_at_once(visit, 
     page.locator("#list .done", has_text="answered: keep").wait_for()
 
 
+@pytest.mark.slow
 def test_a_key_that_is_held_down_answers_one_question(visit, daemon):
     first, second = two_asking(daemon)
     page = visit()
@@ -125,6 +126,7 @@ def test_a_key_that_is_held_down_answers_one_question(visit, daemon):
     wait_until(lambda: daemon.ok("inbox") == [], "the second answer")
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_sentence_answers_nobody_when_its_field_goes_away(visit, daemon):
     first, second = two_asking(daemon)
     page = visit()

@@ -114,7 +114,7 @@ def test_every_schema_is_opened_with_what_it_holds(tmp_path, version):
     check(path)
 
 
-@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
+@pytest.mark.parametrize("version", [1, 2, SCHEMA_VERSION // 2, SCHEMA_VERSION])
 def test_the_first_commits_schema_is_opened_too(tmp_path, version):
     """Under any number: earlier versions left a newer one behind when they couldn't read it."""
     path = str(tmp_path / "substrat.db")
@@ -212,7 +212,7 @@ test_schema.Store(sys.argv[1]).close()
 """
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 12, statements()])
+@pytest.mark.parametrize("number", [1, 12, statements()])
 def test_a_migration_that_is_killed_changes_nothing(tmp_path, number):
     path = str(tmp_path / "substrat.db")
     make(path, 1, without_retries(MIGRATIONS[0]))
