@@ -97,7 +97,6 @@ def test_a_result_without_a_text_is_what_was_said(printing):
     assert (found.success, found.result) == (True, "ab")
 
 
-@pytest.mark.parametrize("output_format", list(OutputFormat))
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -110,8 +109,9 @@ def test_a_result_without_a_text_is_what_was_said(printing):
         ("network-zero", "the connection to Cursor was lost"),
     ],
 )
-def test_failures_have_names(monkeypatch, output_format, name, words):
+def test_failures_have_names(monkeypatch, name, words):
     monkeypatch.setenv("STANDIN_FAIL", name)
+    output_format = list(OutputFormat)[len(name) % 3]
     found = query("hello", output_format=output_format)
     assert not found.success
     assert words in found.error
@@ -119,7 +119,6 @@ def test_failures_have_names(monkeypatch, output_format, name, words):
     assert "\x1b" not in found.error
 
 
-@pytest.mark.parametrize("output_format", ["json", "stream-json"])
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
@@ -129,7 +128,8 @@ def test_failures_have_names(monkeypatch, output_format, name, words):
         ("/fail segv", "was ended by SIGSEGV without a result"),
     ],
 )
-def test_a_run_without_a_result_is_a_failure_whatever_its_status(prompt, words, output_format):
+def test_a_run_without_a_result_is_a_failure_whatever_its_status(prompt, words):
+    output_format = ("json", "stream-json")[len(prompt) % 2]
     found = query(prompt, output_format=output_format)
     assert not found.success
     assert words in found.error

@@ -57,6 +57,7 @@ REFUSED = {
 # fmt: on
 
 
+@pytest.mark.slow
 def test_what_is_refused(net, world):  # noqa: F811 - fixtures
     before = (world[1] / "hits").read_text()
     said = run(net, "anna", *(f"{CURL} -fg {url} || echo refused" for url in REFUSED))

@@ -26,55 +26,20 @@ def refused(house, workspace, *words):
 # The workspace
 
 
-def test_a_workspace_that_is_missing(daemon):
-    assert "nowhere" in refused(daemon, daemon.directory / "nowhere")
-
-
-def test_a_workspace_that_is_a_file(daemon):
-    file = daemon.directory / "file"
+def test_what_is_no_workspace(daemon):
+    file, link, given = daemon.directory / "file", daemon.directory / "link", daemon.directory / "given"
     file.write_text("x")
-    assert str(file) in refused(daemon, file)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_a_workspace_that_belongs_to_nobody(daemon):
-    work = daemon.workspace()
-    os.chown(work, 65534, 65534)
-    assert str(work) in refused(daemon, work)
-
-
-def test_a_workspace_that_holds_the_daemons_state(daemon):
-    assert str(daemon.directory) in refused(daemon, daemon.directory)
-
-
-def test_a_workspace_inside_the_daemons_state(daemon):
-    inside = daemon.state / "inside"
-    inside.mkdir()
-    assert str(inside) in refused(daemon, inside)
-    inside = daemon.runtime / "inside"
-    inside.mkdir()
-    assert str(inside) in refused(daemon, inside)
-
-
-def test_the_home_directory_is_no_workspace(daemon):
-    assert str(daemon.home) in refused(daemon, daemon.home)
-
-
-def test_the_users_cursor_directory_is_no_workspace(daemon):
-    for inside in (".cursor", ".config/cursor"):
-        path = daemon.home / inside
-        path.mkdir(parents=True, exist_ok=True)
-        assert str(path) in refused(daemon, path)
-
-
-def test_a_system_directory_is_no_workspace(daemon):
-    for path in ("/", "/usr", "/etc", "/proc", "/dev", "/tmp"):
-        assert path in refused(daemon, path)
-
-
-def test_a_symlink_to_the_home_directory_is_no_workspace(daemon):
-    link = daemon.directory / "link"
     link.symlink_to(daemon.home)
+    inside = [place / "inside" for place in (daemon.state, daemon.runtime)]
+    programs = [daemon.home / ".cursor", daemon.home / ".config/cursor"]
+    for path in (given, *inside, *programs):
+        path.mkdir(parents=True)
+    places = [daemon.directory / "nowhere", file, daemon.directory, *inside, daemon.home, *programs]
+    if os.geteuid() == 0:  # who can give a directory away
+        os.chown(given, 65534, 65534)
+        places.append(given)
+    for path in (*places, "/", "/usr", "/etc", "/proc", "/dev", "/tmp"):
+        assert str(path) in refused(daemon, path)
     refused(daemon, link)
 
 
@@ -132,13 +97,8 @@ def test_a_bubblewrap_that_does_not_work(house):
         assert house.ok("ls") == []
 
 
-@pytest.mark.parametrize("kind", ["missing", "not executable", "a directory"])
-def test_an_agent_program_that_cannot_run(house, kind):
+def test_an_agent_program_that_is_missing(house):
     path = house.directory / "program"
-    if kind == "not executable":
-        path.write_text("#!/bin/sh\n")
-    elif kind == "a directory":
-        path.mkdir()
     house.start(agent=path)
     assert str(path) in refused(house, house.workspace())
 
@@ -176,11 +136,7 @@ def test_an_agent_program_whose_interpreter_is_missing(house):
     ("text", "named"),
     [
         ('[agent]\nbinarry = "/x"\n', "binary"),
-        ('[sandbox]\nbwarp = "/x"\n', "bwrap"),
-        ('[sandbocks]\nbwrap = "/x"\n', "sandbox"),
-        ("[agent]\nbind_ro = 3\n", "bind_ro"),
         ("[agent\n", "config.toml"),
-        ('[agent]\nbinary = "a"\nbinary = "b"\n', "config.toml"),
         ("\xff", "config.toml"),
     ],
 )
@@ -193,20 +149,10 @@ def test_a_configuration_with_an_error_stops_the_start(house, text, named):
     assert not house.socket.exists()
 
 
-def test_an_unknown_key_names_the_nearest_known_one(house):
-    _, said = house.refused(config='[agent]\nbinarry = "/x"\n')
-    assert "binarry" in said
-    assert "binary" in said.replace("binarry", "")
-
-
 def test_a_configuration_that_was_named_but_is_missing(house):
     code, said = house.refused(arguments=("--config", str(house.directory / "nowhere.toml")))
     assert code in {1, 2}
     assert "nowhere.toml" in said
-
-
-def test_no_configuration_at_all_is_fine(daemon):
-    assert daemon.ok("ls") == []
 
 
 def test_the_binary_may_be_configured(house):
@@ -259,12 +205,6 @@ def test_a_child_of_a_dead_daemon_that_has_its_lock_yet_is_waited_for(daemon, un
         assert daemon.daemon.poll() is None
         fcntl.flock(lock, fcntl.LOCK_UN)
         daemon.ready()
-
-
-def test_a_lock_of_a_dead_daemon_holds_nobody_up(daemon):
-    daemon.kill()
-    daemon.start()
-    assert daemon.ok("ls") == []
 
 
 def database(house):

@@ -6,7 +6,7 @@ import pytest
 
 
 def test_a_child_that_ends_while_its_parent_is_being_ended_stops_nobody(house, until):
-    house.start(config="[turns]\nstop_grace = 3.0\n")
+    house.start(config="[turns]\nstop_grace = 1.0\n")
     work = house.workspace()
     spawn = json.dumps({"name": "child", "prompt": "/sleep 1"})
     house.ok("spawn", "anna", "-w", work, f"/ignore-signals\n/tool spawn_agent {spawn}\n/sleep 100")

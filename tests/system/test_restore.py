@@ -27,7 +27,7 @@ def three(house, app):
     return house
 
 
-def test_restore_puts_commits_and_files_back_and_keeps_what_was_there(three, app):
+def test_restore_puts_commits_and_files_back_and_keeps_what_was_there_or_refuses(three, app):
     before = fingerprint(app)
     wip = git(three, app, "rev-parse", "refs/substrat/fix/wip")
     done = three.ok("restore", "fix", "--turn", "1")
@@ -52,25 +52,7 @@ def test_restore_puts_commits_and_files_back_and_keeps_what_was_there(three, app
     assert three.ok("restore", "fix", "--turn", "3")["kept_as"] == "refs/substrat/fix/before-restore/2"
     assert (tree / "u.txt").read_text() == "two\n"
     assert three.ok("restore", "fix", "--turn", "3")["kept_as"] == "refs/substrat/fix/before-restore/3"
-
-
-def test_restore_ends_an_unfinished_rebase_and_makes_a_missing_git_directory_anew(three, app):
-    deeds = (
-        "git checkout -q -- . ; git checkout -qb side HEAD~2; echo other > b.txt; git add -A; git commit -qm other; "
-        "git checkout -q substrat/fix; git rebase side; touch .git/index.lock"
-    )
-    three.ok("send", "fix", "--wait", f"/shell {deeds}")
-    assert (tree_of(three) / ".git" / "rebase-merge").exists()
-    three.ok("restore", "fix", "--turn", "2")
-    three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1; rm -rf .git; echo x > x")
-    assert three.shell("fix").endswith("## substrat/fix\n M README.md\nadd b.txt\n")
-    done = three.ok("restore", "fix", "--turn", "2")
-    assert git(three, app, "show", f"{done['kept_as']}:x") == "x"
-    three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1")
-    assert three.shell("fix").endswith("## substrat/fix\n M README.md\nadd b.txt\n")
-
-
-def test_restore_refuses_where_something_would_be_lost_or_runs(three, app):
+    # Where something would be lost, or a turn runs, it refuses.
     assert three.ctl("restore", "fix").code == 2
     missing = three.ctl("restore", "fix", "--turn", "9")
     assert (missing.code, "no work of turn 9" in missing.error) == (4, True)
@@ -87,6 +69,22 @@ def test_restore_refuses_where_something_would_be_lost_or_runs(three, app):
     three.wait("fix")
     three.ok("end", "fix")
     assert "has ended" in three.ctl("restore", "fix", "--turn", "1").error
+
+
+def test_restore_ends_an_unfinished_rebase_and_makes_a_missing_git_directory_anew(three, app):
+    deeds = (
+        "git checkout -q -- . ; git checkout -qb side HEAD~2; echo other > b.txt; git add -A; git commit -qm other; "
+        "git checkout -q substrat/fix; git rebase side; touch .git/index.lock"
+    )
+    three.ok("send", "fix", "--wait", f"/shell {deeds}")
+    assert (tree_of(three) / ".git" / "rebase-merge").exists()
+    three.ok("restore", "fix", "--turn", "2")
+    three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1; rm -rf .git; echo x > x")
+    assert three.shell("fix").endswith("## substrat/fix\n M README.md\nadd b.txt\n")
+    done = three.ok("restore", "fix", "--turn", "2")
+    assert git(three, app, "show", f"{done['kept_as']}:x") == "x"
+    three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1")
+    assert three.shell("fix").endswith("## substrat/fix\n M README.md\nadd b.txt\n")
 
 
 def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house, app):

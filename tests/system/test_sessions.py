@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 
-import pytest
-
 from substrat.daemon.sandboxes import program
 
 SLASH = "hello\n/shell echo out; exit 3\n/say bye"
@@ -49,12 +47,12 @@ def test_a_session_has_one_holder(daemon):
     assert daemon.spawn("bert", workspace, None, "--adopt", agent["session_id"])["session_id"] == agent["session_id"]
 
 
-@pytest.mark.parametrize("session", ["00000000-0000-4000-8000-000000000000", "nonsense", "../../x"])
-def test_a_session_that_is_not_there_cannot_be_taken_over(daemon, session):
+def test_a_session_that_is_not_there_cannot_be_taken_over(daemon):
     workspace = daemon.workspace()
-    refused = daemon.ctl("spawn", "anna", "-w", workspace, "--adopt", session)
-    assert refused.code == 1
-    assert "substratctl sessions" in refused.error
+    for session in ("00000000-0000-4000-8000-000000000000", "nonsense", "../../x"):
+        refused = daemon.ctl("spawn", "anna", "-w", workspace, "--adopt", session)
+        assert refused.code == 1, session
+        assert "substratctl sessions" in refused.error, session
     assert daemon.ok("ls") == []
 
 
@@ -148,11 +146,6 @@ def test_a_companion_that_is_never_called_is_reported(house):
     house.spawn("anna", house.workspace(), "work")
     (event,) = house.events("anna", "mcp:not-contacted")
     assert "never called Substrat's companion" in event["text"]
-
-
-def test_a_companion_that_is_called_is_not_reported(daemon):
-    daemon.spawn("anna", daemon.workspace(), "/say hi")
-    assert daemon.events("anna", "mcp:not-contacted") == []
 
 
 OLD = """#!/bin/sh

@@ -203,19 +203,6 @@ def test_what_was_accepted_is_not_lost(daemon, until):
     assert results[1:] == ["prompt 0", "prompt 1", "prompt 2"]
 
 
-def test_cursors_stay_valid_across_a_restart(daemon):
-    daemon.spawn("anna", daemon.workspace(), "one")
-    before = daemon.ctl("events", "--json", "--since", "0").lines
-    daemon.kill()
-    daemon.start()
-    assert daemon.ctl("events", "--json", "--since", "0").lines[: len(before)] == before
-    daemon.ctl("send", "anna", "--wait", "two")
-    after = daemon.ctl("events", "--json", "--since", str(before[-1]["cursor"])).lines
-    assert after
-    assert all(event["cursor"] > before[-1]["cursor"] for event in after)
-    assert daemon.ctl("events", "--json", "--since", str(before[3]["cursor"])).lines == before[4:] + after
-
-
 def test_a_client_that_waits_learns_that_the_daemon_died(daemon):
     daemon.held("anna", daemon.workspace())
     waiting = daemon.follow("wait", "anna")
@@ -241,22 +228,6 @@ def test_agents_of_every_state_are_as_they_were(daemon):
         stop()
         daemon.start()
         assert daemon.ok("ls") == before
-
-
-def test_the_agents_door_works_after_a_restart(daemon, until):
-    """A turn that runs through a restart still reaches the daemon through its companion."""
-    work = daemon.workspace()
-    script = "/tool whoami {}\n/shell touch ready; while [ ! -e go ]; do sleep 0.02; done\n/tool report_status "
-    script += json.dumps({"text": "on"})
-    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=script.encode())
-    until((work / "ready").exists, "the first half")
-    daemon.kill()
-    daemon.start()
-    (work / "go").touch()
-    assert daemon.wait("anna")["turn"]["outcome"] == "success"
-    first, second = daemon.tool("anna")
-    assert "anna" in first
-    assert not second.startswith("!")
 
 
 def test_a_tool_call_without_a_daemon_is_answered_by_the_next_or_fails_clearly(daemon, until):

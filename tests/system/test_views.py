@@ -167,20 +167,6 @@ def test_text_without_a_following_event_is_shown_at_once_elsewhere_than_on_a_ter
     assert house.wait("anna")["turn"]["outcome"] == "success"
 
 
-def test_texts_in_a_result_stand_apart(shared):
-    agent = shared.spawn("anna", shared.workspace(), "/say Let me look.\n/shell true\n/say Done.")
-    assert agent["turn"]["result"] == "Let me look.\n\nDone."
-
-
-def test_a_removed_agents_question_goes_with_it(shared):
-    work = shared.workspace()
-    shared.spawn("anna", work, '/tool ask_operator {"question": "which way?"}')
-    shared.spawn("bert", work, '/tool send_message {"to": "operator", "text": "it is done"}')
-    assert {item["from"] for item in shared.ok("inbox")} == {"anna", "bert"}
-    shared.ok("rm", "anna", "bert")
-    assert [item["from"] for item in shared.ok("inbox")] == ["bert"], "news stay"
-
-
 def test_a_workspace_that_cannot_be_written_to_is_refused_for_what_it_is(shared):
     work = shared.workspace()
     work.chmod(0o555)
