@@ -1,7 +1,7 @@
 """The daemon killed at each instant that has a name, once per instant, in the middle of the standard scenario.
 
-`story.Story.check` says the conditions that hold afterwards. `make test` tries some points, `make slow` all of them. With
-`SUBSTRAT_TEST_KILLPOINTS=eighth`, as in `.ci/run`, the slow tests take those of `OFTEN` and every eighth of the others.
+`story.Story.check` says the conditions that hold afterwards. `make slow` tries all points. With `SUBSTRAT_TEST_CASES=some`, as
+in `.ci/run`, the slow tests take those of `OFTEN` and every eighth of the others.
 """
 
 import ast
@@ -17,34 +17,24 @@ from tests.system.story import AGENTS, CLONES, Story, part_of
 
 DAEMON = Path(failpoints.__file__).parent
 OFTEN = ("after: sandbox started", "before commit: turn accounted for")
-"""The points that `make test` tries: those at which most could go wrong."""
+"""The points that are tried each time: those at which most could go wrong."""
 SWEEPING = tuple(f"{when} commit: {change}" for change in failpoints.SWEPT for when in ("before", "after"))
 """The points of a sweep, which the scenario is over too soon for."""
 LOST = tuple(f"{when} commit: {failpoints.LOST}" for when in ("before", "after"))
 """The points of a start after a lost log; `test_lost_turns` kills at them."""
 
 OTHERS = tuple(point for point in failpoints.FAILPOINTS if point not in OFTEN + SWEEPING + LOST)
-STEP = {"all": 1, "eighth": 8}[os.environ.get("SUBSTRAT_TEST_KILLPOINTS", "all")]
-
-
-def play(house, point):
-    story = Story(house, {failpoints.KILL_AT: point}, part_of(point))
-    story.play()
-    assert story.deaths == 1, f"the scenario never came to {point!r}"
-    story.check()
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("point", OFTEN)
-def test_a_kill_at_a_point_loses_nothing_and_does_nothing_twice(house, point):
-    play(house, point)
+STEP = {"all": 1, "some": 8}[os.environ.get("SUBSTRAT_TEST_CASES", "all")]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("point", OFTEN + OTHERS[::STEP])
 def test_a_kill_at_each_point_loses_nothing_and_does_nothing_twice(house, point):
-    play(house, point)
+    story = Story(house, {failpoints.KILL_AT: point}, part_of(point))
+    story.play()
+    assert story.deaths == 1, f"the scenario never came to {point!r}"
+    story.check()
 
 
 @pytest.mark.slow
