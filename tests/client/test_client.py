@@ -100,29 +100,6 @@ async def test_each_method_says_what_the_protocol_has(fake, agent):
         requests.parse(table.BY_NAME[request["method"]], request["params"])
 
 
-async def test_calls_at_once_are_answered_in_any_order(fake):
-    def serve(peer):
-        peer.greet()
-        requests = [peer.read() for _ in range(40)]
-        for request in reversed(requests):
-            name = request["params"]["agent"]
-            peer.fail(request, errors.NotFound(name)) if int(name) % 3 == 0 else peer.answer(request, name)
-
-    fake(serve)
-    found = {}
-
-    async def show(client, name):
-        try:
-            found[name] = await client.show(name)
-        except errors.NotFound as problem:
-            found[name] = "not " + problem.message
-
-    async with substrat.Client.connect() as client, trio.open_nursery() as nursery:
-        for number in range(40):
-            nursery.start_soon(show, client, str(number))
-    assert found == {str(n): f"not {n}" if n % 3 == 0 else str(n) for n in range(40)}
-
-
 async def test_the_bodys_own_errors_propagate_as_themselves(fake):
     fake({})
     with pytest.raises(ZeroDivisionError):
@@ -133,27 +110,6 @@ async def test_the_bodys_own_errors_propagate_as_themselves(fake):
         async with substrat.Client.connect():
             raise group
     assert caught.value is group
-
-
-async def test_cancellation_of_one_call_leaves_the_others(fake):
-    asked = threading.Event()
-
-    def serve(peer):
-        peer.greet()
-        first = peer.read()
-        asked.set()
-        second = peer.read()
-        # The late answer belongs to no waiting request.
-        peer.answer(first, "late")
-        peer.answer(second, "mine")
-
-    fake(serve)
-    async with substrat.Client.connect() as client:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.show, "first")
-            assert await trio.to_thread.run_sync(asked.wait, 20)
-            nursery.cancel_scope.cancel()
-        assert await client.show("second") == "mine"
 
 
 async def test_a_call_that_is_cancelled_before_it_is_sent_leaves_the_connection_whole(fake):
@@ -288,37 +244,6 @@ async def test_a_life_with_a_real_daemon(real_daemon, tmp_path):
         await client.rm("anna")
         with pytest.raises(errors.NotFound):
             await client.show("anna")
-
-
-async def test_a_real_daemons_errors(real_daemon, tmp_path):
-    async with substrat.Client.connect(real_daemon) as client:
-        with pytest.raises(errors.WorkspaceUnusable):
-            await client.spawn(str(tmp_path / "none"))
-        with pytest.raises(errors.MethodNotFound):
-            await client.call("agent.fly")
-        with pytest.raises(errors.InvalidParams):
-            await client.call("agent.show", agent=7)
-        with pytest.raises(errors.NotFound):
-            async with client.events("nobody"):
-                pytest.fail("there is nobody")
-        quiet = await client.spawn(str(tmp_path), name="quiet")
-        with pytest.raises(errors.WaitTimedOut):
-            await client.wait("quiet", until=("ended",), timeout=0.01)
-        await client.rm(quiet["id"])
-
-
-async def test_many_tasks_on_one_connection_to_a_real_daemon(real_daemon, tmp_path):
-    found = []
-
-    async def live(client, number):
-        agent = await client.spawn(str(tmp_path), name=f"many-{number}")
-        found.append((await client.show(agent["id"]))["name"])
-        await client.rm(agent["id"])
-
-    async with substrat.Client.connect(real_daemon) as client, trio.open_nursery() as nursery:
-        for number in range(30):
-            nursery.start_soon(live, client, number)
-    assert sorted(found) == sorted(f"many-{number}" for number in range(30))
 
 
 def test_the_package_gives_the_client_when_asked():

@@ -55,13 +55,17 @@ def test_tasks_share_a_connection(run, fake):
     def serve(peer):
         peer.greet()
         for request in reversed([peer.read() for _ in range(20)]):
-            peer.answer(request, request["params"]["agent"])
+            name = request["params"]["agent"]
+            peer.fail(request, errors.NotFound(name)) if int(name) % 3 == 0 else peer.answer(request, name)
 
     fake(serve)
     found = {}
 
     async def show(client, name):
-        found[name] = await client.show(name)
+        try:
+            found[name] = await client.show(name)
+        except errors.NotFound as problem:
+            found[name] = "not " + problem.message
 
     async def main():
         async with substrat.Client.connect() as client, anyio.create_task_group() as tasks:
@@ -69,7 +73,7 @@ def test_tasks_share_a_connection(run, fake):
                 tasks.start_soon(show, client, str(number))
 
     run(main)
-    assert found == {str(number): str(number) for number in range(20)}
+    assert found == {str(n): f"not {n}" if n % 3 == 0 else str(n) for n in range(20)}
 
 
 def test_a_call_that_is_cancelled_while_it_is_sent_ends_the_connection(run, fake):
