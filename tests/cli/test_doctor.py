@@ -9,22 +9,9 @@ from substrat import __version__, doctor, errors
 from substrat.doctor import BROKEN, GOOD, WEAKER
 
 CHECKS = [
-    "python",
-    "configuration",
-    "bubblewrap",
-    "namespaces",
-    "system calls",
-    "limits",
-    "kernel",
-    "git",
-    "agent program",
-    "login",
-    "chats folder",
-    "network",
-    "cgroups",
-    "disk",
-    "systemd",
-]
+    "python", "configuration", "bubblewrap", "namespaces", "system calls", "limits", "kernel", "git", "agent program",
+    "login", "chats folder", "network", "cgroups", "disk", "systemd",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -172,11 +159,8 @@ def test_disks(environment, monkeypatch, tmp_path):
     assert (found.state, found.detail.endswith(f" GiB free at {tmp_path}")) == (GOOD, True)
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 40, 1 << 40, 1 << 29))
-    assert examine(environment)["disk"][1:] == (
-        WEAKER,
-        f"0.5 GiB free at {tmp_path}",
-        "free some: agents' output is kept there",
-    )
+    said = (WEAKER, f"0.5 GiB free at {tmp_path}", "free some: agents' output is kept there")
+    assert examine(environment)["disk"][1:] == said
 
 
 def test_systemd_and_cgroups_as_they_may_be(environment, monkeypatch):
@@ -188,11 +172,8 @@ def test_systemd_and_cgroups_as_they_may_be(environment, monkeypatch):
     environment = {**environment, "XDG_RUNTIME_DIR": "/rt/1", "USER": "ann"}
     said = []
     for path in (
-        "/run/systemd/system",
-        "/rt/1/systemd/private",
-        "/var/lib/systemd/linger/ann",
-        "/sys/fs/cgroup/cgroup.controllers",
-    ):
+        "/run/systemd/system", "/rt/1/systemd/private", "/var/lib/systemd/linger/ann", "/sys/fs/cgroup/cgroup.controllers",
+    ):  # fmt: skip
         found = examine(environment)
         said.append((found["systemd"].state, found["systemd"].remedy, found["cgroups"].state))
         there.add(path)

@@ -1,6 +1,5 @@
 """The program as a whole: finding the verb, exit statuses, interruptions, imports."""
 
-import json
 import os
 import signal
 import subprocess
@@ -28,19 +27,6 @@ def test_each_error_is_one_line_and_its_status(ctl, fake, kind):
     assert (done.code, done.out, done.error) == (STATUSES.get(kind, 1), "", "the reason and \\x1b[31mmore")
 
 
-def test_an_error_of_a_newer_daemon_is_still_an_error(ctl, fake):
-    def serve(peer):
-        peer.greet()
-        request = peer.read()
-        peer.write(
-            json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -31, "message": "new"}}).encode() + b"\n"
-        )
-
-    fake(serve)
-    done = ctl("show", "anna")
-    assert (done.code, done.error) == (1, "new")
-
-
 def test_without_a_daemon(ctl):
     for line in (
         "ls", "tree", "inbox", "events", "events -f", "show x", "spawn x -w .", "send x hi", "logs x", "wait x",
@@ -50,13 +36,6 @@ def test_without_a_daemon(ctl):
         assert (done.code, done.out) == (3, ""), line
         where = f"can't reach {os.environ['SUBSTRAT_SOCKET']}: no daemon listens on it; start one with "
         assert done.error.startswith(where), line
-
-
-def test_a_daemon_that_goes_away(ctl, fake):
-    fake(lambda peer: peer.read())
-    done = ctl("ls")
-    assert (done.code, done.out) == (3, "")
-    assert "closed the connection" in done.error
 
 
 @pytest.mark.parametrize(
@@ -122,13 +101,6 @@ def test_json_before_and_after_the_verb_and_not_after_two_dashes(ctl, fake, agen
     done = ctl("send", "anna", "--", "--json")
     assert done.out == "anna  prompt queued (idle)\n"
     assert [call["prompt"] for call in daemon.calls("agent.send")] == ["hi", "hi", "hi", "--json"]
-
-
-@pytest.mark.parametrize("prompt", ["--json", "-f", "--help", "--", "-", "- item", "--no-such=1"])
-def test_prompts_that_begin_with_dashes(ctl, fake, agent, prompt):
-    daemon = fake({"agent.send": {"agent": agent(), "message": 7}})
-    assert ctl("send", "anna", "--", prompt).code == 0
-    assert daemon.calls("agent.send") == [{"agent": "anna", "prompt": prompt}]
 
 
 def test_an_interruption_is_130(ctl, monkeypatch):

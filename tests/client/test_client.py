@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import socket
-import threading
 from typing import Any
 
 import pytest
@@ -123,45 +122,6 @@ async def test_a_call_that_is_cancelled_before_it_is_sent_leaves_the_connection_
     assert daemon.calls("agent.show") == [{"agent": "a"}]
 
 
-async def test_a_call_that_is_cancelled_while_it_is_sent_ends_the_connection_cleanly(fake):
-    stuck = threading.Event()
-    lines = []
-
-    def serve(peer):
-        peer.greet()
-        first = peer.read()
-        assert stuck.wait(20)
-        while (request := peer.read()) is not None:
-            lines.append(request)
-        # It answers the earlier requests, as the real one does when its client has closed its sending side.
-        peer.answer(first, "in time")
-
-    fake(serve)
-    early = []
-
-    async def ask(client, *, task_status):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ready, client, task_status)
-            early.append(await client.show("early"))
-
-    async def ready(client, task_status):
-        await trio.testing.wait_all_tasks_blocked()
-        task_status.started()
-
-    async with substrat.Client.connect() as client, trio.open_nursery() as nursery:
-        await nursery.start(ask, client)
-        async with trio.open_nursery() as inner:
-            # More than a socket's buffer holds, to a daemon that doesn't read.
-            inner.start_soon(client.send, "a", "x" * 8_000_000)
-            await trio.testing.wait_all_tasks_blocked()
-            inner.cancel_scope.cancel()
-        with pytest.raises(errors.ConnectionLost, match="cancelled while it was being sent"):
-            await client.show("a")
-        stuck.set()
-    assert early == ["in time"]
-    assert lines == []
-
-
 async def test_a_lost_connection_is_told_to_all_who_wait_and_to_all_who_come(fake):
     def serve(peer):
         peer.greet()
@@ -218,32 +178,6 @@ async def test_a_huge_answer(fake):
     async with substrat.Client.connect() as client:
         shown: Any = await client.show("a")
         assert shown["result"] == text
-
-
-async def test_a_life_with_a_real_daemon(real_daemon, tmp_path):
-    async with substrat.Client.connect(real_daemon) as client:
-        assert (await client.status())["pid"] == client.server["pid"]
-        spawned = await client.spawn(str(tmp_path), name="anna", prompt="/say hello")
-        done = await client.wait_message("anna", timeout=30)
-        assert (done["turn"]["outcome"], done["id"]) == ("success", spawned["id"])
-        message = await client.send("anna", "again")
-        assert (await client.wait_message("anna", message, timeout=30))["turn"]["number"] == 2
-        assert [agent["name"] for agent in await client.agents()] == ["anna"]
-        page, cursor = await client.read_events("anna")
-        assert [found["text"] for found in page if found["kind"] == "result:success"] == ["hello", "again"]
-        assert await client.read_events("anna", cursor) == ([], cursor)
-        async with client.events("anna", since=0) as events:
-            assert [(await events.receive())["cursor"] for _ in page] == [found["cursor"] for found in page]
-        assert (await client.suspend("anna"))["state"] == "suspended"
-        assert await client.resume("anna") is None
-        with pytest.raises(errors.NameTaken):
-            await client.spawn(str(tmp_path), name="anna")
-        assert (await client.end("anna"))["state"] == "ended"
-        with pytest.raises(errors.Refused):
-            await client.send("anna", "more")
-        await client.rm("anna")
-        with pytest.raises(errors.NotFound):
-            await client.show("anna")
 
 
 def test_the_package_gives_the_client_when_asked():

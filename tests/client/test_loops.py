@@ -76,20 +76,29 @@ def test_tasks_share_a_connection(run, fake):
     assert found == {str(n): f"not {n}" if n % 3 == 0 else str(n) for n in range(20)}
 
 
-def test_a_call_that_is_cancelled_while_it_is_sent_ends_the_connection(run, fake):
+def test_a_call_that_is_cancelled_while_it_is_sent_ends_the_connection_cleanly(run, fake):
     stuck = threading.Event()
     lines = []
 
     def serve(peer):
         peer.greet()
+        first = peer.read()
         assert stuck.wait(20)
         while (request := peer.read()) is not None:
             lines.append(request)
+        # It answers the earlier requests, as the real one does when its client has closed its sending side.
+        peer.answer(first, "in time")
 
     fake(serve)
+    early = []
 
     async def main():
-        async with substrat.Client.connect() as client:
+        async def ask():
+            early.append(await client.show("early"))
+
+        async with substrat.Client.connect() as client, anyio.create_task_group() as outer:
+            outer.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
             async with anyio.create_task_group() as tasks:
                 # More than a socket's buffer holds, to a daemon that doesn't read.
                 tasks.start_soon(client.send, "a", "x" * 8_000_000)
@@ -100,6 +109,7 @@ def test_a_call_that_is_cancelled_while_it_is_sent_ends_the_connection(run, fake
             stuck.set()
 
     run(main)
+    assert early == ["in time"]
     assert lines == []
 
 

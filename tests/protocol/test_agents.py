@@ -1,9 +1,7 @@
 """Agents, turns, waiting and stopping."""
 
-import contextlib
 import json
 import os
-import signal
 
 from substrat.protocol.objects import GateObject, QueuedObject, WaitObject
 from tests.protocol import document
@@ -199,41 +197,6 @@ def test_asking_twice_and_asking_too_much(wire, daemon):
     assert wire.pages() == before
     daemon.hold(wire, "bert")
     assert wire.refused("agent.rm", agent="bert") == "Refused"
-
-
-def test_a_resumed_agent_goes_on_with_its_prompt(wire, daemon):
-    session = daemon.hold(wire)["session_id"]
-    wire.call("agent.suspend", agent="anna")
-    daemon.release()
-    answer = wire.call("agent.resume", agent="anna")
-    agent = wire.call("agent.wait_message", agent="anna", message=answer["message"])
-    assert (agent["turn"]["outcome"], agent["session_id"]) == ("success", session)
-
-
-def test_outcomes(house):
-    house.start()
-    with house.wire() as wire:
-        assert house.run(wire, "well", "/say x")["turn"]["outcome"] == "success"
-        failed = house.run(wire, "badly", "/exit 3")
-        assert (failed["state"], failed["turn"]["outcome"], failed["turn"]["exit_code"]) == ("failed", "error", 3)
-        assert failed["turn"]["error"]
-        house.reload("[turns]\ntime_limit = 0.2\n")
-        late = house.run(wire, "late", "/sleep 600")
-        assert (late["state"], late["turn"]["outcome"]) == ("failed", "timed_out")
-
-
-def test_a_turn_that_is_killed_is_lost(wire, daemon):
-    daemon.hold(wire)
-    (inner,) = [pid for pid in processes(daemon.workspace) if _parent(_parent(pid)) == daemon.daemon.pid]
-    os.kill(_parent(inner), signal.SIGKILL)
-    (agent,) = wire.call("agent.wait", agents=["anna"], timeout=PATIENCE)
-    assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["exit_code"]) == ("failed", "lost", None)
-
-
-def _parent(pid):
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[1])
-    return 0
 
 
 def test_limits_are_named(house):

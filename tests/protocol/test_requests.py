@@ -99,23 +99,13 @@ def test_there_is_no_other_method(idle_wire):
 def test_parameters_of_every_method(wire, daemon):
     daemon.spawn(wire)
     wrong = {
-        "string": 7,
-        "integer": "1",
-        "number": "1",
-        "boolean": 1,
-        "strings": ["a", 7],
-        "states": ["asleep"],
+        "string": 7, "integer": "1", "number": "1", "boolean": 1, "strings": ["a", 7], "states": ["asleep"],
         "integers": ["a"],
-    }
+    }  # fmt: skip
     fitting = {
-        "string": "anna",
-        "integer": 1,
-        "number": 0,
-        "boolean": False,
-        "strings": ["anna"],
-        "states": ["idle"],
+        "string": "anna", "integer": 1, "number": 0, "boolean": False, "strings": ["anna"], "states": ["idle"],
         "integers": [1],
-    }
+    }  # fmt: skip
     choices = {"network": "none", "restore": "hold", "priority": "low"}
     for method in document.methods():
         parameters = document.parameters(method)
@@ -328,15 +318,6 @@ def test_chats_are_listed_and_read_without_a_trace(wire, daemon):
     assert {path: path.stat().st_mtime_ns for path in daemon.chats().rglob("*")} == before
 
 
-def test_a_message_to_the_operator_is_as_the_document_says(wire, daemon):
-    daemon.run(wire, prompt='/tool send_message {"to": "operator", "text": "hello there"}')
-    (item,) = wire.call("inbox.list")
-    members = document.result_members("inbox.list")
-    assert list(item) == list(members)
-    check_types(item, members)
-    assert (item["from"], item["text"]) == ("anna", "hello there")
-
-
 @rule("P-INBOX-1")
 def test_the_inbox_is_read_in_pages(wire, daemon):
     """Characters that are six bytes of JSON each fill a page with texts that are cut."""
@@ -345,6 +326,10 @@ def test_the_inbox_is_read_in_pages(wire, daemon):
         daemon.run(wire, name, prompt=f"/tool send_message {text}\n" * 75)
     whole = wire.call("inbox.list")
     assert len(whole) == 150
+    members = document.result_members("inbox.list")
+    assert list(whole[0]) == list(members)
+    check_types(whole[0], members)
+    assert (whole[0]["from"], whole[-1]["from"]) == ("anna", "bert")
     pages, page = [], {"after": 0, "more": True}
     while page["more"]:
         page = wire.call("inbox.list", after=page["after"])

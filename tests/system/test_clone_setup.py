@@ -72,12 +72,8 @@ def test_ignored_files_come_along_and_commands_run_before_the_first_turn(house, 
 
 
 def test_a_script_of_the_commit_is_run_and_changes_that_are_not_committed_do_not_count(house, app):
-    commit_setup(
-        house,
-        app,
-        {"setup-worktree": "prepare.sh"},
-        prepare="#!/bin/sh\ntouch $ROOT_WORKTREE_PATH/x; echo committed > made\n",
-    )
+    script = "#!/bin/sh\ntouch $ROOT_WORKTREE_PATH/x; echo committed > made\n"
+    commit_setup(house, app, {"setup-worktree": "prepare.sh"}, prepare=script)
     (app / ".cursor" / "prepare.sh").write_text("echo changed > made\n")
     (app / ".cursor" / "worktrees.json").write_text('{"setup-worktree": ["echo changed > made"]}')
     (app / ".worktreeinclude").write_text(".env\n")
@@ -131,11 +127,9 @@ def test_a_set_up_that_prints_much_keeps_its_beginning_and_its_end(house, app):
     house.start()
     house.spawn("fix", app, "/say hi", "--worktree")
     text = house.ctl("logs", "fix", "--setup").out
-    assert (text.startswith("$ echo first"), text.endswith("\nlast\n"), "bytes are left out here" in text) == (
-        True,
-        True,
-        True,
-    )
+    assert text.startswith("$ echo first")
+    assert text.endswith("\nlast\n")
+    assert "bytes are left out here" in text
     assert len(text) < 600_000
 
 

@@ -81,12 +81,8 @@ def test_a_large_file_that_stays_is_read_and_stored_once(house, app):
     size = sum(int(line.split()[1]) for line in count if line.startswith(("size:", "size-pack:")))
     assert size < 60_000, count
     # An agent may throw away the objects that the keeper's own index names.
-    house.ok(
-        "send",
-        "fix",
-        "--wait",
-        "/shell git update-ref -d refs/substrat/wip; git prune; rm -f .git/objects/pack/*; echo 3 > small",
-    )
+    prune = "git update-ref -d refs/substrat/wip; git prune; rm -f .git/objects/pack/*; echo 3 > small"
+    house.ok("send", "fix", "--wait", f"/shell {prune}")
     assert git(house, app, "show", "refs/substrat/fix/wip:small") == "3", kept(house)
 
 

@@ -298,12 +298,7 @@ def test_an_agent_signs_with_the_persons_ssh_agent(house):
         work = house.workspace("c")
         for odd in (house.directory / "key", house.socket, house.directory / "none"):
             refused = house.ctl(
-                "spawn",
-                "c",
-                "-w",
-                work,
-                "--ssh-agent",
-                environment={**environment, "SSH_AUTH_SOCK": str(odd)},
+                "spawn", "c", "-w", work, "--ssh-agent", environment={**environment, "SSH_AUTH_SOCK": str(odd)}
             )
             assert refused.code == 2
             assert "isn't an ssh-agent's socket" in refused.error

@@ -78,15 +78,8 @@ class Screen:
 def shell(house, line, **how):
     """Run a line of bash's, in which EXEC is what runs a command in anna's sandbox."""
     environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), EXEC=f"{PROGRAMS}/substratctl exec anna --")
-    return subprocess.run(
-        ["bash", "-c", line],
-        env=environment,
-        capture_output=True,
-        cwd=house.directory,
-        timeout=PATIENCE,
-        check=False,
-        **how,
-    )
+    how = {"env": environment, "capture_output": True, "cwd": house.directory, "timeout": PATIENCE, **how}
+    return subprocess.run(["bash", "-c", line], check=False, **how)
 
 
 def on_a_terminal(house, line):

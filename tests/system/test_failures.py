@@ -174,14 +174,6 @@ def test_a_lost_connection_that_comes_back_is_no_failure(shared):
         assert kind in kinds
 
 
-def test_an_error_result_fails_the_turn(shared):
-    line = '{"type":"result","subtype":"error","is_error":true,"error":"it broke"}'
-    agent = shared.spawn("anna", shared.workspace(), f"/line {line}\n/exit 1")
-    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
-    assert "it broke" in agent["turn"]["error"]
-    assert shared.events("anna", "result:error")
-
-
 def test_every_call_the_stand_in_shows_goes_through(shared):
     kinds = ["shell timeout", "read error", "edit", "task", "await", "mcp toolNotFound", "updateTodos", "createPlan"]
     agent = shared.spawn("anna", shared.workspace(), "".join(f"/show {kind}\n" for kind in kinds) + "/new-events\ndone")

@@ -253,24 +253,6 @@ def test_a_command_that_finds_no_room_for_its_files_says_so(disk):
 
 
 @pytest.mark.slow
-def test_with_a_watermark_turns_wait_before_the_disk_is_full(disk, until):
-    house = disk.house
-    disk.start(config="[disk]\nfree = 1000000\n")
-    work = house.workspace()
-    house.spawn("anna", work, "/say before")
-    disk.fill(leave=900_000)
-    house.ok("send", "anna", "/shell echo once >> done")
-    assert house.show("anna")["state"] == "queued"
-    (told,) = disk.count("turn:waiting")
-    assert "disk.free" in told["text"]
-    disk.make_room()
-    until((work / "done").exists, "the start")  # nobody tells the daemon: it looks by itself
-    assert house.wait("anna")["turn"]["outcome"] == "success"
-    assert (work / "done").read_text() == "once\n"
-    assert disk.count("turn:waiting") == [told]
-
-
-@pytest.mark.slow
 def test_a_daemon_killed_on_a_full_disk_comes_back_with_everything(disk, until):
     house, work = disk.house, speaking(disk, until)
     say_line(work, until, 1)
