@@ -19,15 +19,10 @@ def listed(agent):
     """Make an agent as a list shows it."""
 
     def make(name, kind, text=None, **fields):
-        found = {
-            "kind": kind,
-            "level": LEVELS.get(kind, "info"),
-            "text": text or f"why {name}",
-            "since": "2026-01-01T00:00:00Z",
-        }
-        return agent(
-            id=name, name=name, **{"last": None, "tokens": {"input": 0, "output": 0}, "attention": found, **fields}
-        )
+        level, text = LEVELS.get(kind, "info"), text or f"why {name}"
+        found = {"kind": kind, "level": level, "text": text, "since": "2026-01-01T00:00:00Z"}
+        fields = {"last": None, "tokens": {"input": 0, "output": 0}, "attention": found, **fields}
+        return agent(id=name, name=name, **fields)
 
     return make
 
@@ -70,12 +65,10 @@ def test_what_needs_a_person_has_a_command_and_nothing_else_has(listed):
 
 def crowd(listed, urgent, working, idle):
     sentence = "Which of the two tables may I drop, users_old or accounts, and shall I keep a copy of them?"
+    activity = {"text": "shell: make", "since": ""}
     return [
         *(listed(f"idle-{number}", "idle", last="done") for number in range(idle)),
-        *(
-            listed(f"working-{number}", "working", activity={"text": "shell: make", "since": ""})
-            for number in range(working)
-        ),
+        *(listed(f"working-{number}", "working", activity=activity) for number in range(working)),
         *(listed(f"asks-{number}", "answer", sentence) for number in range(urgent)),
     ]
 
@@ -175,20 +168,12 @@ def test_lines_keep_to_a_narrow_terminal(listed, width, height):
     assert any("answer asks-0 TEXT" in line for line in lines)
 
 
-@each(
-    ("tokens", "said"),
-    [
-        (0, "0"),
-        (9_999, "9999"),
-        (10_000, "10k"),
-        (999_499, "999k"),
-        (999_500, "1.0M"),
-        (12_345_678, "12M"),
+def test_numbers_of_tokens_are_short():
+    for tokens, said in (
+        (0, "0"), (9_999, "9999"), (10_000, "10k"), (999_499, "999k"), (999_500, "1.0M"), (12_345_678, "12M"),
         (5 * 10**12, "5000G"),
-    ],
-)
-def test_numbers_of_tokens_are_short(tokens, said):
-    assert agent_rows.shortened({"input": tokens, "output": 0}) == said
+    ):  # fmt: skip
+        assert agent_rows.shortened({"input": tokens, "output": 0}) == said
     assert agent_rows.shortened(None) == "0"
 
 

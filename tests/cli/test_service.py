@@ -62,24 +62,13 @@ def installed(executable, monkeypatch):
 def test_the_unit_says_what_survival_needs():
     unit = settings(UNIT.read_text())
     found = unit["Service"]
-    assert (found["Type"], found["KillMode"], found["Delegate"], found["Restart"]) == (
-        "notify",
-        "process",
-        "yes",
-        "on-failure",
-    )
+    said = [found[name] for name in ("Type", "KillMode", "Delegate", "Restart")]
+    assert said == ["notify", "process", "yes", "on-failure"]
     assert float(found["WatchdogSec"]) > 0
     assert found["ExecStart"] == "substratd"
     assert unit["Install"]["WantedBy"] == "default.target"
-    forbidden = (
-        "Restrict" + "Namespaces",
-        "SystemCallFilter",
-        "PrivateTmp",
-        "ProtectSystem",
-        "ProtectHome",
-        "PrivateUsers",
-    )
-    assert not set(forbidden) & set(found)
+    forbidden = {"SystemCallFilter", "PrivateTmp", "ProtectSystem", "ProtectHome", "PrivateUsers"}
+    assert not ({"Restrict" + "Namespaces"} | forbidden) & set(found)
 
 
 def test_the_template_is_the_unit():

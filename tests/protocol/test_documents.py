@@ -103,11 +103,6 @@ def test_errors_are_those_of_the_code():
     assert all(meaning for _, _, meaning in rows)
 
 
-def test_no_two_errors_share_a_code():
-    kinds: list[type[errors.SubstratError]] = [errors.SubstratError, *errors.SubstratError.__subclasses__()]
-    assert len({kind.code for kind in kinds}) == len(kinds)
-
-
 def test_errors_that_are_mentioned_exist():
     names = set(re.findall(r"`([A-Z][a-z]+[A-Z]\w+)`", document.PROTOCOL))
     assert names <= {kind.__name__ for kind in errors.every_error().values()}

@@ -110,9 +110,8 @@ def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(house, app):
         assert (event["turn"], sentence in event["text"]) == (None, True)
     for number in range(len(FAILING)):
         house.ok("resume", f"agent-{number}")
-    for number, (settings, _) in enumerate(FAILING):
-        name = f"agent-{number}"
-        wait_until(lambda name=name: kinds(house, name).count("worktree:setup-failed") == 2, f"the failure of {settings}")
+    failures = lambda number: kinds(house, f"agent-{number}").count("worktree:setup-failed")  # noqa: E731 - it is short
+    wait_until(lambda: [*map(failures, range(len(FAILING)))] == [2] * len(FAILING), "each one's second failure")
     # A set-up with too much to copy fails too.
     commit_setup(house, app, {}, "secret/\n")
     (app / "secret").mkdir()

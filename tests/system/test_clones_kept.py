@@ -151,8 +151,8 @@ def test_a_filter_that_hangs_holds_no_other_agent_up_and_ends_with_the_daemon(ho
 
 def test_many_files_are_kept(house, app):
     house.start()
-    house.spawn("fix", app, "/shell mkdir many; cd many; seq 20000 | xargs touch", "--worktree")
-    assert house.show("fix")["worktree"]["files"] == 20_000
+    house.spawn("fix", app, "/shell mkdir many; cd many; seq 10000 | xargs touch", "--worktree")
+    assert house.show("fix")["worktree"]["files"] == 10_000
     house.ok("send", "fix", "--wait", "/shell echo x > many/1")
     assert git(house, app, "show", "refs/substrat/fix/wip:many/1") == "x"
 

@@ -102,8 +102,8 @@ def test_private_hosts_and_networks_are_reached_where_the_list_says_so(company):
     ]
     house.ok("allow", "anna", "corp.test=private")
     house.ok("allow", "anna", "198.18.0.0/15")
-    commands = (*commands, CURL + "http://198.18.0.9/")
-    house.ok("send", "anna", "\n".join(f"/shell {command}" for command in commands), "--wait")
+    more = (*commands, CURL + "http://198.18.0.9/")
+    house.ok("send", "anna", "\n".join(f"/shell {command}" for command in more), "--wait")
     said = house.shell("anna")
     assert "hello from 172.31.0.9" in said
     assert "hello from 198.18.0.9" in said

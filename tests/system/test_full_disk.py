@@ -63,11 +63,9 @@ class SmallDisk:
 
     def start(self, config="[disk]\nfree = 0\n", *, often=False, **how):
         """Start a daemon that sees the small file system; `often` where it is to look at the disk all the time."""
-        words = ()
-        if often:
-            script = self.house.directory / "often.py"
-            script.write_text(OFTEN)
-            words = (sys.executable, script)
+        script = self.house.directory / "often.py"
+        script.write_text(OFTEN)
+        words = [sys.executable, script] if often else []
         self.house.start(config=config, prefix=(*self.prefix, *words), **how)
 
     @property

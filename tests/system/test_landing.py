@@ -263,8 +263,8 @@ def test_landings_and_the_command_that_waits_for_them_survive_the_daemon(house, 
     out, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 0
     assert [one["outcome"] for one in json.loads(out)] == ["landed"] * 2
+    wait_until(lambda: all(house.show(name)["worktree"]["landed"] for name in ("one", "two")), "the agents are told")
     for name in ("one", "two"):
-        wait_until(lambda name=name: house.show(name)["worktree"]["landed"], f"{name} is told")
         assert (app / f"{name}.txt").exists()
         assert len(house.events(name, "worktree:landed")) == 1
     assert git(house, app, "status", "--short") == ""
