@@ -244,33 +244,34 @@ def test_a_link_in_the_place_of_something_the_daemon_reads_is_not_followed(house
     assert secret.read_text() == "canary-secret"
 
 
-@pytest.mark.parametrize("what", ["workspace", ".cursor", ".git", ".git/hooks", ".vscode", "bind"])
-def test_what_became_a_link_while_suspended_is_refused(house, what):
+def test_what_became_a_link_while_suspended_is_refused(house):
     """Item 6."""
-    work, extra = house.workspace(git=True), house.workspace("extra")
-    (work / ".vscode").mkdir()
-    (work / ".git" / "hooks").mkdir(exist_ok=True)
     house.start(agent=house.program(SHELL))
-    first = house.spawn("anna", work, "ls ../extra", "--bind", extra)
-    assert first["turn"]["outcome"] == "success"
-    house.ok("suspend", "anna")
-    path = {"workspace": work, "bind": extra}.get(what, work / what)
-    if path.exists():
-        path.rename(house.directory / "moved")
-    path.symlink_to(house.home)
-    done = house.ctl("resume", "anna", "ls -a; touch was-here", "--wait", "--json")
-    assert done.code == 5
-    error = house.show("anna")["turn"]["error"]
-    assert "link" in error
-    assert "\n" not in error
-    assert not (house.home / "was-here").exists()
-    assert not house.sandboxed()
-    # The control: put back, it goes on.
-    path.unlink()
-    if (house.directory / "moved").exists():
-        (house.directory / "moved").rename(path)
-    house.ok("resume", "anna", "echo fine", "--wait")
-    assert house.show("anna")["turn"]["result"].strip() == "fine"
+    for number, kind in enumerate(("workspace", ".cursor", ".git", ".git/hooks", ".vscode", "bind")):
+        name = f"a{number}"
+        work, extra = house.workspace(f"work-{number}", git=True), house.workspace(f"extra-{number}")
+        (work / ".vscode").mkdir()
+        (work / ".git" / "hooks").mkdir(exist_ok=True)
+        first = house.spawn(name, work, f"ls {extra}", "--bind", extra)
+        assert first["turn"]["outcome"] == "success"
+        house.ok("suspend", name)
+        path, moved = {"workspace": work, "bind": extra}.get(kind, work / kind), house.directory / f"moved-{number}"
+        if path.exists():
+            path.rename(moved)
+        path.symlink_to(house.home)
+        done = house.ctl("resume", name, "ls -a; touch was-here", "--wait", "--json")
+        assert done.code == 5, kind
+        error = house.show(name)["turn"]["error"]
+        assert "link" in error, kind
+        assert "\n" not in error
+        assert not (house.home / "was-here").exists(), kind
+        assert not house.sandboxed()
+        # The control: put back, it goes on.
+        path.unlink()
+        if moved.exists():
+            moved.rename(path)
+        house.ok("resume", name, "echo fine", "--wait")
+        assert house.show(name)["turn"]["result"].strip() == "fine", kind
 
 
 def test_a_repository_of_its_own_is_told(house):

@@ -59,25 +59,26 @@ ANYTHING = {
 }
 
 
-@pytest.mark.parametrize("what", ANYTHING)
-def test_exec_tells_of_a_daemon_that_greets_and_does_not_answer(house, what):
+def test_exec_tells_of_a_daemon_that_greets_and_does_not_answer(house):
     """Its answer may take long, but the daemon comes for the command's descriptors at once."""
-    with socket.socket(socket.AF_UNIX) as listener:
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as stack:
         listener.bind(str(house.socket))
         listener.listen()
-        process = house.follow("exec", "anna", "--", "true")
-        connection, _ = listener.accept()
-        with connection:
+        over = threading.Event()
+        processes = {}
+        for kind, data in ANYTHING.items():
+            processes[kind] = house.follow("exec", "anna", "--", "true")
+            connection = stack.enter_context(listener.accept()[0])
             connection.recv(1 << 16)
             connection.sendall(GREETING)
-            over = threading.Event()
-            helper = threading.Thread(target=keep_sending, args=(connection, ANYTHING[what], over))
+            helper = threading.Thread(target=keep_sending, args=(connection, data, over))
             helper.start()
-            assert b"has not answered for 2 s; still waiting" in process.stderr.readline()
+            stack.callback(helper.join)
+        stack.callback(over.set)
+        for kind, process in processes.items():
+            assert b"has not answered for 2 s; still waiting" in process.stderr.readline(), kind
             process.kill()
             process.communicate(timeout=PATIENCE)
-            over.set()
-            helper.join()
 
 
 def keep_sending(connection, data, over):

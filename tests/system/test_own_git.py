@@ -102,7 +102,7 @@ def test_worktrees_are_made_and_removed_one_after_the_other_beside_a_running_age
     """git removes an empty `.git/worktrees`, and with it a placeholder."""
     agent.start()
     tree = agent.house.directory / "tree"
-    for _ in range(5):
+    for _ in range(3):
         agent.git("worktree", "add", "-q", "--detach", tree)
         agent.git("worktree", "remove", tree)
         agent.git("worktree", "prune")
@@ -134,7 +134,7 @@ def test_the_last_worktree_is_removed_and_one_made_while_another_agent_starts(ag
 
 def test_no_setting_is_lost_while_the_file_is_put_back(agent):
     agent.start()
-    keys = [f"branch.b{number}.description" for number in range(120)]
+    keys = [f"branch.b{number}.description" for number in range(60)]
     script = "".join(f"git config {key} x\n" for key in keys)
     subprocess.run(["sh", "-e", "-c", script], cwd=agent.work, env=agent.house.environment(), check=True)
     wait_until(lambda: agent.tries((".git/config", "x")) == [READ_ONLY], "the protection of the file")
@@ -273,7 +273,7 @@ def test_a_commit_from_before_the_agent_may_be_one_of_another_that_may_write_the
 def test_branches_that_are_checked_out_one_after_the_other_end_no_turn(agent):
     """The files go and come while they are judged, replaced and mounted."""
     agent.start()
-    script = "for i in $(seq 60); do git checkout -q main && git checkout -q tooled || exit 1; done"
+    script = "for i in $(seq 30); do git checkout -q main && git checkout -q tooled || exit 1; done"
     subprocess.run(["sh", "-c", script], cwd=agent.work, env=agent.house.environment(), check=True)
     wait_until(lambda: agent.tries((".envrc", "x")) == [READ_ONLY], "the protection of the file")
     assert agent.git("status", "--porcelain", "--untracked-files=no") == ""

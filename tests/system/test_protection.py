@@ -351,7 +351,7 @@ def test_an_adopted_turn_is_protected_again(agent):
     assert agent.house.show("agent")["state"] == "running"
 
 
-def test_a_resumed_turn_is_protected_again(agent):
+def test_a_turn_is_protected_again_when_it_is_frozen_which_it_stays_and_resumed(agent):
     agent.start()
     agent.house.ok("suspend", "agent")
     for name in ("ready", "go-1"):
@@ -361,13 +361,9 @@ def test_a_resumed_turn_is_protected_again(agent):
     agent.git("config", "user.name", "Somebody")
     agent.wait_told("workspace:protected-again")
     assert agent.tries((".git/config", "x")) == ["OSError Read-only file system"]
-
-
-def test_a_frozen_turn_is_protected_again_and_stays_frozen(agent):
-    agent.start()
     agent.house.ok("suspend", "agent", "--freeze")
-    agent.git("config", "user.name", "Somebody")
-    agent.wait_told("workspace:protected-again")
+    agent.git("config", "user.name", "Somebody else")
+    agent.wait_told("workspace:protected-again", 2)
     assert agent.house.show("agent")["state"] == "suspended"
     stopped = [
         pid for pid in agent.house.sandboxed() if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

@@ -18,6 +18,7 @@ from tests.support.waiting import wait_until
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 AGENT = "a-name-that-is-no-label"
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 
 
 def needs(*programs):
@@ -68,6 +69,10 @@ def test_both_formats_have_the_same_numbers_and_no_agents_name(web, worked):
     assert all(AGENT.encode() not in answer.body for answer in (plain, newer))
     names = {name for name, *_ in samples(plain)}
     assert all(name.startswith("substrat_") for name in names), "this process's own numbers are none of the daemon's"
+    # The document lists each; the plain text has no kind `info`, and the parser takes `_total` off.
+    families = parser.text_string_to_metric_families(plain.body.decode())
+    served = {f"{one.name}_total" if one.type == "counter" else one.name: one.type for one in families}
+    assert dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", DOCUMENT, re.MULTILINE)) == served
 
 
 @each("accept", ["", "text/html", "*/*", "application/openmetrics-text; version=x", "text/plain; version=1.x", ";,;"])
@@ -136,19 +141,6 @@ def test_a_real_prometheus_reads_them(web, worked, tmp_path):
             assert value("histogram_quantile(0.9, substrat_turn_duration_seconds_bucket)") > 0
         finally:
             server.terminate()
-
-
-# The document
-
-
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
-
-
-def test_the_document_lists_every_metric(web, worked):
-    families = parser.text_string_to_metric_families(web.ask("/metrics").body.decode())
-    # The plain text has no kind `info`, and the parser takes `_total` off.
-    served = {f"{one.name}_total" if one.type == "counter" else one.name: one.type for one in families}
-    assert dict(re.findall(r"^\| `(\w+)` \| (\w+) \|", DOCUMENT, re.MULTILINE)) == served
 
 
 @pytest.mark.real

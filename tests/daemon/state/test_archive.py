@@ -41,7 +41,7 @@ def test_archived_output_is_read_as_it_was(make, size):
 
 
 @given(data=st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_part_is_where_it_was(tmp_path, data):
     path = tmp_path / "stdout.z"
     content = output(2 * archive.BLOCK + 1234)
