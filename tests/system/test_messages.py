@@ -2,8 +2,6 @@
 
 import json
 
-from tests.redteam.hostile import DOOR
-
 HOLD = "/shell touch {mark}; while [ ! -e go-{mark} ]; do sleep 0.02; done"
 
 
@@ -256,47 +254,3 @@ def test_messages_of_an_agent_show_both_directions_and_what_became_of_them(share
     both = shared.ctl("messages", "anna", "nobody", "bert", "--json")
     assert (both.code, both.json) == (4, [rows, shared.ok("messages", "bert")])
     assert "nobody" in both.error
-
-
-RING = (
-    DOOR
-    + """
-begin()
-door = Door()
-me = json.loads(door.call("whoami"))["name"]
-said = door.call("send_message", to={"anna": "bert", "bert": "anna"}[me], text="your turn")
-finish(said)
-"""
-)
-
-
-def test_two_that_wake_each_other_are_stopped_by_the_limit_with_an_event(house, until):
-    house.start(agent=house.program(RING), config="[limits]\nwakes = 3\n")
-    pair(house)
-    house.ok("send", "anna", "begin")
-    told = lambda: [event for name in ("anna", "bert") for event in house.events(name, "message:refused")]  # noqa: E731
-    refused = until(told, "the event")
-    assert "limits.wakes" in refused[0]["text"]
-    until(lambda: all(agent["state"] in {"idle", "queued"} for agent in house.ok("ls")), "the end of the ring")
-    assert sum(agent["turn"]["number"] for agent in house.ok("ls")) <= 9
-    assert "refused" in states(house, "anna", intent="request")
-
-
-def test_an_agent_that_spawns_itself_is_stopped_at_each_limit_by_name(house, until):
-    house.start(config="[limits]\nchildren = 2\ndepth = 2\nfamily = 4\nagents = 6\n")
-    deep = tool("spawn_agent", name="great", prompt="x")
-    grand = tool("spawn_agent", name="grand", prompt=deep)
-    work = house.workspace()
-    house.spawn("anna", work, tool("spawn_agent", name="one", prompt=grand))
-    until(lambda: house.tool("one") and house.tool("grand") and settled(house, "anna", 2), "the generations")
-    assert "limits.depth" in house.tool("grand")[0]
-    *_, third = send(house, "anna", *(tool("spawn_agent", name=name, prompt="x") for name in ("two", "three")))
-    assert third.startswith("!")
-    assert "limits.children" in third
-    fourth, fifth = send(house, "two", *(tool("spawn_agent", name=name, prompt="x") for name in ("four", "five")))
-    assert (fourth.startswith("!"), fifth.startswith("!")) == (False, True)
-    assert "limits.family" in fifth
-    house.spawn("other", work)
-    (sixth,) = send(house, "other", tool("spawn_agent", name="six", prompt="x"))
-    assert "limits.agents" in sixth
-    assert {agent["name"] for agent in house.ok("ls")} == {"anna", "one", "grand", "two", "four", "other"}

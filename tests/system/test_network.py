@@ -357,25 +357,6 @@ def test_udp_and_other_name_servers_are_refused(net):
     )
 
 
-def test_a_restarted_daemon_serves_it_again(net, until):
-    work = net.workspace()
-    net.ok(
-        "spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-",
-        stdin=f"/shell {CURL} http://www.allowed.test/one; getent ahostsv4 www.allowed.test | head -1 > before; "
-        f"touch ready; while [ ! -e go ]; do sleep 0.02; done; {CURL} --retry 20 --retry-delay 1 --retry-all-errors "
-        f"http://www.allowed.test/two; "
-        f"getent ahostsv4 www.allowed.test | head -1 > after; {CURL} http://evil.test/".encode(),
-    )  # fmt: skip
-    until((work / "ready").exists)
-    net.kill()
-    net.start()
-    (work / "go").touch()
-    assert net.wait("anna")["turn"]["outcome"] == "success"
-    assert net.shell("anna").count("hello from 9.9.9.9") == 2
-    assert (work / "before").read_text() == (work / "after").read_text() != ""
-    assert any("evil.test" in text for text in told(net, "anna", "denied"))
-
-
 HANDSHAKE = r"""
 import os, socket, ssl, sys, time
 host, port = "www.allowed.test", 443

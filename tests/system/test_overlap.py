@@ -22,20 +22,6 @@ def test_sharing_is_said_and_shown(house):
     assert "shares" not in house.show("anna")
 
 
-def test_a_child_with_another_network_is_told_or_refused(house):
-    house.start()
-    work = house.workspace()
-    call = json.dumps({"name": "kid", "prompt": "/say hi", "network": "none"})
-    house.spawn("bob", work, f"/tool spawn_agent {call}\n", "--network", "host")
-    assert len(house.events("kid", "workspace:shared")) == 1
-    house.stop()
-    house.start(config="[sandbox]\nshared_networks = false\n")
-    refused = house.ctl("spawn", "carl", "-w", work, "--network", "none")
-    assert refused.code == 1
-    assert "sandbox.shared_networks is false" in refused.error
-    assert "a directory of its own" in refused.error
-
-
 def test_who_has_less_plants_no_server_for_who_has_more(house):
     """The same rights, so both may be there; then one loses some, and the other's turns don't start."""
     house.start()

@@ -112,33 +112,6 @@ def test_what_doesnt_ask_the_proxy_has_no_network(net):  # noqa: F811 - fixtures
         assert line in said
 
 
-def test_the_list_changes_while_a_turn_runs(net, until):  # noqa: F811 - fixtures
-    work = net.workspace()
-    script = (
-        f"{CURL} -f https://evil.test/ || touch one; while [ ! -e go ]; do sleep 0.02; done; "
-        f"{CURL} http://evil.test/ > two; {CURL} http://evil.test:9000/ > three; python3 hold.py; touch done"
-    )
-    (work / "hold.py").write_text(
-        f"import socket\ns = socket.create_connection(('127.0.0.1', {PORT}))\n"
-        "s.sendall(b'CONNECT www.allowed.test:80 HTTP/1.1\\r\\n\\r\\n')\nprint(s.recv(99))\nopen('held', 'w')\n"
-        "try: said = s.recv(1)\nexcept OSError as problem: said = problem\nopen('four', 'w').write(repr(said))\n"
-    )
-    net.ok("spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-", stdin=f"/shell {script}".encode())
-    until((work / "one").exists, "the first refusal")
-    net.ok("allow", "anna", "evil.test", "evil.test:9000")
-    (work / "go").touch()
-    until((work / "held").exists, "the third connection")
-    assert "hello from 9.9.9.9" in (work / "two").read_text()
-    assert "hello from 9.9.9.9" in (work / "three").read_text()
-    net.ok("allow", "anna", "--remove", "*.allowed.test")
-    until((work / "done").exists, "the end of what isn't allowed any more")
-    assert "ConnectionResetError" in (work / "four").read_text()
-    net.wait("anna")
-    shown = net.ctl("show", "anna").out
-    assert "evil.test:9000: on the allow-list" in shown
-    assert "www.allowed.test:80: it isn't allowed any more" in shown
-
-
 @pytest.mark.slow
 def test_a_restarted_daemon_serves_it_again(net, until):  # noqa: F811 - fixtures
     work = net.workspace()

@@ -172,14 +172,3 @@ def test_a_child_that_needs_one_that_fails_does_not_run_and_its_parent_is_told(d
     until(lambda: "tester has done nothing" in str(daemon.events("lead", "user")), "the parent's turn")
     done = daemon.ctl("resume", "tester", "--wait")
     assert (done.code, done.out.strip()) == (0, "tested"), "a person lets it run all the same"
-
-
-def test_a_parent_that_waits_is_woken_by_a_child_that_does_not_run(daemon, until):
-    work = daemon.workspace()
-    script = [child("author", "/fail crash"), child("tester", "/say tested", "author"), "/tool wait_agents {}"]
-    daemon.spawn("lead", work, "\n".join(script))
-    until(lambda: daemon.show("lead")["state"] == "idle" and daemon.show("lead")["turn"]["number"] >= 2, "the wake")
-    text = str(daemon.events("lead", "user"))
-    assert "tester (failed): no turn" in text
-    assert "it needs author" in text
-    assert daemon.show("lead")["turn"]["number"] == 2

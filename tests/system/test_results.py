@@ -198,25 +198,6 @@ def test_looking_at_an_agent_consumes_nothing(shared, until):
     assert [text.startswith("!") for text in shared.tool("stranger")] == [True, False, True, True]
 
 
-def test_sixteen_children_that_end_at_once_cost_one_turn_and_are_cut_to_size(house, until):
-    house.start(config="[limits]\nmessage_bytes = 30000\n")
-    work = house.workspace()
-    names = [f"kid{number:02}" for number in range(16)]
-    script = "/shell while [ ! -e go ]; do sleep 0.05; done\n/emit 1 4000"
-    lines = [*(tool("spawn_agent", name=name, prompt=script) for name in names), tool("wait_agents")]
-    house.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin="\n".join(lines).encode())
-    until(lambda: settled(house, "lead", 1), "the wait")
-    (work / "go").touch()
-    until(lambda: settled(house, "lead", 2), "the wake")
-    wake = prompts(house, "lead")[1]
-    assert house.show("lead")["turn"]["number"] == 2
-    assert all(name in wake for name in names)
-    assert "0123456789" in wake
-    assert len(wake) < 40_000
-    assert "bytes more" in wake or "more]" in wake
-    assert [event["data"]["outcome"] for name in names for event in house.events(name, "turn:ended")] == ["success"] * 16
-
-
 def ask(house, name, **question):
     (said,) = send(house, name, tool("ask_operator", **question))
     assert not said.startswith("!"), said

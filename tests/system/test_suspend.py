@@ -134,27 +134,6 @@ def test_resume_continues_the_session_with_a_prompt_of_its_own_or_the_given_one(
         assert argv[argv.index("--resume") + 1] == session
 
 
-def test_an_agent_stopped_before_it_had_a_session_starts_its_task_again(house, until):
-    source = """
-mark(f"began-{1 if not os.path.exists('began-1') else 2}", json.dumps({"argv": sys.argv, "prompt": prompt}))
-if not os.path.exists("began-2"):
-    signal.pause()
-begin()
-finish("second try")
-"""
-    house.start(agent=house.program(source))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "the task")
-    until((work / "began-1").exists)
-    house.ok("suspend", "anna")
-    assert house.show("anna")["session_id"] is None
-    done = house.ctl("resume", "anna", "--wait", "--timeout", "20")
-    assert done.code == 0, done
-    second = json.loads((work / "began-2").read_text())
-    assert "--resume" not in second["argv"]
-    assert "the task" in second["prompt"]
-
-
 def test_a_first_turn_that_left_no_chat_behind_gets_its_task_again(daemon):
     """An interrupted first turn isn't kept by the program: to go on in an empty chat, the agent needs the task."""
     work = daemon.workspace()
@@ -273,27 +252,3 @@ def test_resume_all_goes_on_after_one_that_cannot(daemon):
     assert "anna" in done.err
     assert daemon.show("anna")["state"] == "suspended"
     assert "I am bert" in daemon.wait("bert")["turn"]["result"]
-
-
-def test_suspend_all_of_nobody(daemon):
-    assert daemon.ok("suspend", "--all") == []
-    assert daemon.ok("resume", "--all") == []
-
-
-def test_suspend_and_resume_again_and_again(daemon, until):
-    work = daemon.workspace()
-    session = daemon.spawn("anna", work, "one")["session_id"]
-    for number in range(2, 6):
-        daemon.ctl("send" if number == 2 else "resume", "anna", "/sleep 1000")
-        until(lambda: (now := daemon.show("anna"))["turn"]["number"] == number and now["state"] == "running")  # noqa: B023
-        daemon.ok("suspend", "anna")
-    agent = daemon.ok("resume", "anna", "/recall", "--wait", "--timeout", "20")
-    assert (agent["session_id"], agent["turn"]["outcome"]) == (session, "success")
-
-
-def test_an_ended_agent_stays_ended_when_its_resume_comes_late(daemon):
-    daemon.spawn("anna", daemon.workspace(), "one")
-    daemon.ok("suspend", "anna")
-    daemon.ok("end", "anna")
-    assert daemon.ctl("resume", "anna").code == 1
-    assert daemon.show("anna")["state"] == "ended"

@@ -148,14 +148,6 @@ def test_a_failure_before_the_session_tells_what_the_program_said(house):
     assert "X" in agent["turn"]["error"]
 
 
-def test_a_program_that_lives_on_after_its_result_is_ended(house):
-    source = 'begin()\nfinish("done")\nsignal.pause()\n'
-    house.start(agent=house.program(source), config="[turns]\nresult_grace = 0.2\nstop_grace = 0.2\n")
-    agent = house.spawn("anna", house.workspace(), "x")
-    assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["result"]) == ("idle", "success", "done")
-    assert not house.sandboxed()
-
-
 @pytest.mark.slow
 def test_twenty_turns_at_once(daemon):
     work = daemon.workspace()
@@ -165,58 +157,3 @@ def test_twenty_turns_at_once(daemon):
     agents = daemon.ok("wait", *names, "--timeout", "30")
     assert [daemon.show(name)["turn"]["result"] for name in names] == [f"I am {name}" for name in names]
     assert len({agent["session_id"] for agent in agents}) == 20
-
-
-def test_a_session_that_changes_its_name_is_noticed(house):
-    """A program that answers `--resume` with another session hasn't continued this one."""
-    source = "if option('--resume'):\n    session = str(uuid.uuid4())\nbegin()\nfinish()\n"
-    house.start(agent=house.program(source))
-    work = house.workspace()
-    first = house.spawn("anna", work, "one")
-    house.ctl("send", "anna", "--wait", "two")
-    agent = house.show("anna")
-    assert agent["session_id"] != first["session_id"] or agent["turn"]["outcome"] == "error"
-
-
-def test_an_agent_that_truncates_its_own_output_is_noticed(house, until):
-    source = """begin()
-say("before")
-wait_for("read")
-os.ftruncate(1, 0)
-say("after")
-finish("end")
-"""
-    house.start(agent=house.program(source))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
-    until(lambda: house.events("anna", "assistant") or house.events("anna", "assistant:delta"), "the first words")
-    (work / "read").touch()
-    house.wait("anna")
-    texts = " ".join(f"{event['kind']} {event['text']}" for event in house.events("anna"))
-    assert "truncat" in texts + (house.show("anna")["turn"]["error"] or "")
-
-
-def test_a_turn_over_its_time_is_ended_and_says_so(house):
-    source = "begin()\nsignal.pause()\n"
-    house.start(agent=house.program(source), config="[turns]\ntime_limit = 0.5\nstop_grace = 0.2\n")
-    done = house.ctl("spawn", "anna", "-w", house.workspace(), "--wait", "x")
-    assert done.code == 5
-    assert house.show("anna")["turn"]["outcome"] == "timed_out"
-    assert not house.sandboxed()
-
-
-def test_turns_over_the_limit_wait_their_turn(house, until):
-    house.start(config="[turns]\nmax_running = 1\n")
-    work = house.workspace()
-    house.held("anna", work)
-    assert house.ok("spawn", "bert", "-w", work, "I am bert")["state"] == "queued"
-    house.ok("spawn", "carl", "-w", work, "I am carl")
-    assert {agent["name"]: agent["state"] for agent in house.ok("ls")} == {
-        "anna": "running", "bert": "queued", "carl": "queued"
-    }  # fmt: skip
-    assert house.ok("suspend", "carl")["state"] == "suspended"
-    (work / "go").touch()
-    assert house.wait("bert")["turn"]["result"] == "I am bert"
-    assert house.show("carl")["turn"] is None
-    house.ok("resume", "carl", "--wait")
-    assert "I am carl" in house.events("carl", "user")[-1]["text"]

@@ -71,22 +71,3 @@ def test_a_daemon_killed_around_the_childs_last_turn_wakes_the_parent_once(house
     assert house.show("lead")["turn"]["number"] == 2
     assert "> result of kid" in house.events("lead", "user")[-1]["text"]
     assert len(house.events("lead", "wait:woke")) == 1
-
-
-def test_no_circle_of_three_and_no_wait_for_a_parent(daemon, until):
-    work = daemon.workspace()
-    waits = ["/tool wait_agents " + json.dumps({"names": [name]}) for name in ("a", "lead", "c")]
-    held = "\n".join([HOLD.format(mark="go", words="tried"), *waits, "/say the end"])
-    children = [json.dumps({"name": name, "prompt": text}) for name, text in (("a", "hello"), ("b", "hello"), ("c", held))]
-    daemon.spawn("lead", work, "\n".join(f"/tool spawn_agent {child}" for child in children))
-    for name, whom in (("b", "c"), ("a", "b")):
-        until(lambda name=name: daemon.show(name)["state"] == "idle", f"the end of {name}'s first turn")
-        daemon.ok("send", name, "--prompt-file", "-", stdin=f'/tool wait_agents {{"names": ["{whom}"]}}'.encode())
-        until(lambda name=name: daemon.show(name)["waits"] == 1, f"the wait of {name}")
-    (work / "go").touch()
-    until(lambda: not daemon.ok("waits"), "the end of the waits")
-    circle, parent, itself = daemon.tool("c")
-    assert "c would wait for a, who waits for b, who waits for c" in circle
-    assert "lead can't be waited for, because c descends from it" in parent
-    assert "can't wait for itself" in itself
-    assert all(text.startswith("!") for text in (circle, parent, itself))
