@@ -101,7 +101,7 @@ wait_for("never")
 """
 
 
-ORDINARY = {
+ORDINARY: dict[str, list[tuple[str, ...]]] = {
     "config": [("config", "user.name", "Somebody")],
     "remote add": [("remote", "add", "other", "https://example.invalid/x.git")],
     "push -u": [("push", "-q", "-u", "origin", "main")],

@@ -193,17 +193,6 @@ def test_a_child_of_a_dead_daemon_that_has_its_lock_yet_is_waited_for(daemon, un
         daemon.ready()
 
 
-def database(house):
-    (path,) = house.state.glob("*.db")
-    return path
-
-
-def snapshot(house):
-    """What is in the database's files; the log and its index may be made empty by looking."""
-    contents = {path.name: path.read_bytes() for path in house.state.glob("*.db*") if not path.name.endswith("-shm")}
-    return {name: content for name, content in contents.items() if content}
-
-
 def test_a_state_directory_that_is_a_file(house):
     house.state.write_text("x")
     code, said = house.refused()

@@ -1,6 +1,7 @@
 """Trees of agents that are over: kept a last time, listed, and removed only when nothing is lost by that."""
 
 import contextlib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,7 @@ def test_a_prune_that_a_kill_cut_short_is_finished(house, app):
         assert house.ctl("trees", "prune", "--yes").code == 3, point
         wait_until(lambda: house.daemon.poll() is not None, f"the kill {point}")
         house.start()
-        wait_until(lambda name=name: house.events(name, "worktree:pruned"), f"the end of the prune {point}")
+        wait_until(partial(house.events, name, "worktree:pruned"), f"the end of the prune {point}")
         wait_until(lambda: not list((house.state / "trees" / ".trash").iterdir()), "an empty trash")
         assert (on_disk(house), len(house.events(name, "worktree:pruned"))) == (set(), 1), point
         house.stop()
