@@ -4,7 +4,9 @@ It is written from docs/protocol.md and the words in docs/lifecycle.md and impor
 there can't be a mistake here too. It has no time, process or disk: turns begin as soon as they may, and end when told to.
 
 Texts are known by *tokens*: a prompt or message is one word that occurs nowhere else, so that in whatever an agent was
-told one can see what that was made of.
+told one can see what that was made of. A message of Substrat's has tokens that say what it tells: `report:kid:2:success`,
+and the wake of a wait one for each agent that was waited for, `member:kid:idle:2:success`, and those of the reports on
+their earlier turns.
 """
 
 import copy
@@ -27,18 +29,20 @@ class Refusal(Exception):
 class Item:
     """Something an agent is to be told.
 
-    A continuation repeats the prompt of the last turn: its `tokens` are that turn's. `asker` is the agent that is
-    told how the prompt's turn ended; `sender` is the one that sent a message, and `awaited` whether it awaits an answer.
+    A continuation repeats the prompt of the last turn: its `tokens` are that turn's. `sender` is the agent that sent a
+    message, or that is told how a prompt's turn ended; `awaited` says whether a message's sender awaits an answer. A report
+    is `about` a turn: its agent and number.
     """
 
     number: int
     kind: str  # prompt, continuation or message
     tokens: tuple
     quoted: bool = False
-    asker: str | None = None
     intent: str | None = None
     sender: "Agent | None" = field(default=None, repr=False)
     awaited: bool = False
+    about: tuple | None = field(default=None, repr=False)
+    wakes: bool = False
 
     @property
     def starts_turn(self):
@@ -58,10 +62,19 @@ class Turn:
     knows: bool = False  # whether the agent program has begun, and so was told its prompt
     acted: bool = False
     outcome: str | None = None
+    completed: str | None = None  # how the agent calls its work
+    result: list = field(default_factory=list)  # the token of the result that it gives itself
+    before: list = field(default_factory=list)  # the items of the turns whose work it goes on with
+    unsettled: bool = False  # its work goes on in a later turn
 
     @property
     def tokens(self):
         return [token for item in self.items for token in item.tokens]
+
+    @property
+    def tasks(self):
+        """The items whose work it is that were given by agents."""
+        return [item for item in self.before + self.items if item.kind != "message" and item.sender is not None]
 
 
 @dataclass(eq=False)
@@ -77,6 +90,7 @@ class Agent:
     retry: bool = False  # waits for the time to try again
     given: list = field(default_factory=list)  # the items it was given
     begun: int = 0  # when its newest turn began, by the count of all turns
+    needs: list = field(default_factory=list, repr=False)  # the agents that must succeed before its first turn
 
     def sees(self):
         """The facts that `agent.show` tells."""
@@ -86,6 +100,25 @@ class Agent:
     @property
     def unread(self):
         return sum(item.starts_turn for item in self.inbox)
+
+
+@dataclass(eq=False)
+class Wait:
+    """An open wait: an agent is to be woken when all or any of others have finished.
+
+    Its `reports` are (agent, number of its turn, tokens); it is `due` when its time is over and its agent isn't woken yet.
+    """
+
+    agent: Agent = field(repr=False)
+    members: list = field(repr=False)
+    mode: str
+    timed: bool
+    reports: list = field(default_factory=list, repr=False)
+    due: bool = False
+
+    def sees(self):
+        """What `wait.list` tells."""
+        return self.agent.name, sorted(member.name for member in self.members), self.mode
 
 
 class World:
@@ -103,6 +136,8 @@ class World:
         self.room, self.waiting, self.children, self.depth, self.most = room, waiting, children, depth, agents
         self.agents = {}
         self.operator = []  # the tokens of messages to the operator
+        self.questions = []  # the agents whose questions to the operator are open
+        self.waits = []
         self.numbers = 0
         self.turns = 0
         self.commits = None  # how many more commits succeed; None: all
@@ -113,7 +148,8 @@ class World:
 
     # Requests. Each either raises `Refusal` and changes nothing, or is done.
 
-    def spawn(self, name, token=None, parent=None):
+    def spawn(self, name, token=None, parent=None, needs=()):
+        needed = [self.check_needed(parent, one) for one in needs]
         if len(self.agents) >= self.most:
             raise Refusal("LimitReached")
         if parent is not None:
@@ -121,19 +157,24 @@ class World:
         if name in self.agents:
             raise Refusal("NameTaken")
         self.commit()
-        self.agents[name] = Agent(name, parent)
+        self.agents[name] = Agent(name, parent, needs=needed)
         if token is not None:
-            self.accept(self.agents[name], "prompt", token, asker=parent, sender=self.agents.get(parent))
-        self.begin_turns()
+            self.accept(self.agents[name], "prompt", token, sender=self.agents.get(parent))
+        self.follow_up()
+
+    def check_needed(self, parent, name):
+        agent = self.find(name)
+        if agent in self.lineage(self.agents[parent]):
+            raise Refusal("Refused")
+        if self.root(agent) != self.root(self.agents[parent]):
+            raise Refusal("PolicyDenied")
+        return agent
 
     def check_family(self, parent):
         living = [agent for agent in self.agents.values() if agent.parent == parent and agent.state != "ended"]
         if len(living) >= self.children:
             raise Refusal("LimitReached")
-        generation, above = 1, self.agents[parent].parent
-        while above is not None:
-            generation, above = generation + 1, self.agents[above].parent
-        if generation > self.depth:
+        if len(self.lineage(self.agents[parent])) > self.depth:
             raise Refusal("LimitReached")
 
     def send(self, name, token):
@@ -143,7 +184,7 @@ class World:
         self.check_takes(agent)
         self.commit()
         self.accept(agent, "prompt", token)
-        self.begin_turns()
+        self.follow_up()
 
     def message(self, sender, name, token, intent="request"):
         if name == "operator":
@@ -165,7 +206,7 @@ class World:
         if answered is not None:
             answered.awaited = False
         self.accept(agent, "message", token, intent=intent, sender=by)
-        self.begin_turns()
+        self.follow_up()
 
     def newest_given(self, agent, sender):
         """The newest item that an agent was given by another."""
@@ -196,25 +237,40 @@ class World:
     def end(self, name):
         agent = self.find(name)
         self.commit()
+        self.finish(agent)
+        self.follow_up()
+
+    def end_family(self, name):
+        """An agent and all that descend from it, the deepest first."""
+        family = [self.find(name)]
+        for one in family:
+            family += self.children_of(one)
+        if living := [agent for agent in reversed(family) if agent.state != "ended"]:
+            self.commit()
+            for agent in living:
+                self.finish(agent)
+            self.follow_up()
+
+    def finish(self, agent):
         if agent.state == "running":
             self.stop(agent, "end")
         else:
             agent.state = "ended"
             self.drop(agent)
-        self.begin_turns()
 
     def drop(self, agent):
-        """Tell the agents that await an answer of one that works no more that there will be none."""
+        """Tell the agents that await an answer of one that works no more that there will be none; it asks nothing more."""
         given = sorted(agent.given, key=lambda item: item.number)
         items = [item for item in [*given, *sorted(agent.inbox, key=lambda item: item.rank)] if item.awaited]
         agent.inbox = []
+        self.questions = [asker for asker in self.questions if asker is not agent]
         for item in items:
             item.awaited = False
             self.tell(item.sender, f"dropped:{agent.name}")
 
-    def tell(self, asker, token):
-        if self.agents.get(asker.name) is asker and asker.state != "ended" and asker.stopping != "end":
-            self.accept(asker, "message", token)
+    def tell(self, agent, *tokens, **more):
+        if self.works(agent):
+            self.accept(agent, "message", *tokens, **more)
 
     def stop(self, agent, how):
         # A turn that is being stopped already keeps the reason it is stopped for; only where the agent goes changes.
@@ -230,16 +286,16 @@ class World:
             asker = None
             tokens, quoted = ((token,), False) if token is not None else ((), False)
             if self.left_unfinished(agent):
-                asker = next((item.asker for item in agent.turn.items if item.kind != "message"), None)
+                asker = next((item.sender for item in agent.turn.tasks), None)
                 if token is None:
                     # A continuation that the agent never heard is said again as it was.
                     quoted = agent.turn.knows or any(item.quoted for item in agent.turn.items)
                     tokens = tuple(agent.turn.tokens)
             self.commit()
             if tokens:
-                self.put(agent, Item(self.number(), "continuation", tokens, quoted, asker, sender=self.agents.get(asker)))
+                self.put(agent, Item(self.number(), "continuation", tokens, quoted, sender=asker))
             agent.tries, agent.retry = 0, False
-            self.settle(agent)
+            self.go_on(agent)
         elif token is not None:
             if len(agent.inbox) >= self.waiting:
                 raise Refusal("LimitReached")
@@ -247,7 +303,7 @@ class World:
             self.accept(agent, "prompt", token)
         else:
             self.commit()
-        self.begin_turns()
+        self.follow_up()
 
     def left_unfinished(self, agent):
         """Whether the last turn is gone on with, see `agent.resume`."""
@@ -257,19 +313,24 @@ class World:
         if turn.stop == "suspend":
             return True
         # A prompt that failed before the agent's eyes is forgotten as soon as something newer waits.
-        return turn.outcome != "interrupted" and not (turn.knows and agent.inbox)
+        return turn.outcome != "interrupted" and not (turn.knows and agent.unread)
 
     def remove(self, name):
         agent = self.find(name)
         if agent.state == "running":
             raise Refusal("Refused")
         self.commit()
+        self.waits = [wait for wait in self.waits if wait.agent is not agent]
+        for wait in self.waits:
+            # Its last result is kept for those who wait for it.
+            known = agent.turn is None or any(report[:2] == (agent, agent.turn.number) for report in wait.reports)
+            if agent in wait.members and not known:
+                wait.reports.append((agent, agent.turn.number, self.result_of(agent)))
         self.drop(agent)
+        for child in self.children_of(agent):
+            child.parent = None
         del self.agents[name]
-        for child in self.agents.values():
-            if child.parent == name:
-                child.parent = None
-        self.begin_turns()
+        self.follow_up()
 
     def check_inbox(self, name):
         """The agent reads its messages itself; returns their tokens."""
@@ -281,6 +342,77 @@ class World:
             agent.given += read
             agent.told += [(item.tokens, False) for item in read]
         return [token for item in read for token in item.tokens]
+
+    def take_back(self, name, index):
+        """The operator takes back something that waits for an agent."""
+        agent = self.find(name)
+        item = sorted(agent.inbox, key=lambda item: item.rank)[index]
+        self.commit()
+        agent.inbox.remove(item)
+        if agent.state == "queued" and not agent.unread:
+            agent.state, agent.tries, agent.retry = "idle", 0, False
+        if item.awaited:
+            self.tell(item.sender, "dropped:the operator")
+        self.follow_up()
+
+    # Waits for others, and for the operator
+
+    def wait(self, name, names=None, mode="all", timed=False):
+        """An agent waits for others, by default its children; returns the tokens of their results if that is over."""
+        agent = self.find(name)
+        told = [item.about[0] for item in agent.inbox if item.about is not None]
+        if names is None:
+            members = [child for child in self.children_of(agent) if child.state != "ended" or child in told]
+        else:
+            members = [self.check_awaited(agent, one) for one in dict.fromkeys(names)]
+        if not members or self.closes_circle(agent, members):
+            raise Refusal("Refused")
+        taken = [item for item in agent.inbox if item.about is not None and item.about[0] in members]
+        older = [wait for wait in self.waits_of(agent) if set(wait.members) == set(members) and wait.mode == mode]
+        wait = Wait(agent, members, mode, timed, [(*item.about, item.tokens) for item in taken])
+        wait.reports += [report for other in older for report in other.reports]
+        if taken or not self.is_over(wait):
+            self.commit()
+        agent.inbox = [item for item in agent.inbox if item not in taken]
+        self.waits = [other for other in self.waits if other not in older]
+        if self.is_over(wait):
+            return self.results(wait)
+        self.waits.append(wait)
+        self.follow_up()
+        return None
+
+    def check_awaited(self, agent, name):
+        found = self.find(name)
+        if found in self.lineage(agent) or self.root(found) != self.root(agent):
+            raise Refusal("Refused")
+        return found
+
+    def closes_circle(self, agent, members):
+        found = list(members)
+        for one in found:
+            awaited = [member for wait in self.waits_of(one) for member in wait.members]
+            found += [other for other in awaited + one.needs * (one.state != "ended") if other not in found]
+        return agent in found
+
+    def ask(self, name):
+        agent = self.find(name)
+        if len(self.questions) + len(self.operator) >= self.waiting:
+            raise Refusal("LimitReached")
+        self.commit()
+        self.questions.append(agent)
+
+    def answer(self, index, token):
+        agent = self.questions[index]
+        self.check_takes(agent)
+        self.commit()
+        del self.questions[index]
+        self.accept(agent, "message", token, decided=True)
+        self.follow_up()
+
+    def dismiss(self, index):
+        self.commit()
+        del self.questions[index]
+        self.follow_up()
 
     # Turns
 
@@ -296,6 +428,12 @@ class World:
         """The agent has called a tool, which can't be called back."""
         self.commit()
         self.agents[name].turn.acted = True
+
+    def completes(self, name, status, token):
+        """The agent gives its result, and calls its work succeeded or failed."""
+        self.commit()
+        turn = self.agents[name].turn
+        turn.completed, turn.result = status, [token]
 
     def time_is_up(self, name):
         agent = self.agents[name]
@@ -320,7 +458,7 @@ class World:
         if how == "passes" and turn.outcome == "error" and stopping is None and not turn.acted and agent.tries < 5:
             agent.inbox += turn.items
             agent.given = [item for item in agent.given if item not in turn.items]
-            turn.items = []
+            turn.items, turn.unsettled = [], True
             agent.state, agent.retry, agent.tries = "queued", True, agent.tries + 1
         else:
             agent.tries = 0
@@ -329,33 +467,138 @@ class World:
             elif stopping is None and turn.outcome != "success":
                 agent.state = "failed"
             else:
-                self.settle(agent)
+                self.go_on(agent)
             self.report(agent, turn)
             if agent.state == "ended":
                 self.drop(agent)
-        self.begin_turns()
+        self.follow_up()
 
     def report(self, child, turn):
         """Tell the agent that gave a child its prompt, and those that await an answer, how the turn ended.
 
-        A turn that was only suspended isn't over.
+        A turn that was only suspended isn't over, nor is the work of an agent that will be woken. One that asks the
+        operator hasn't done it yet: that is told to all but those who wait for it, and the result later. Each agent is
+        told the result once, and what else it answers.
         """
+        goes_on = child.state not in {"failed", "ended"}
+        asks = goes_on and child in self.questions
+        if goes_on and (self.waits_of(child) or any(item.wakes for item in child.inbox)):
+            turn.unsettled = True
+            return
+        turn.unsettled = asks
         if turn.stop == "suspend" and turn.outcome == "interrupted":
             return
-        for item in turn.items:
-            asker = self.agents.get(item.asker) if item.kind != "message" else None
-            if asker is not None:
-                self.tell(asker, f"report:{child.name}:{turn.number}")
-        for item in sorted(child.given, key=lambda item: item.number):
-            if item.awaited:
-                item.awaited = False
-                self.tell(item.sender, f"answer:{child.name}")
+        told = set()
+        requests = [item for item in child.given if item.awaited]
+        for item in sorted(turn.tasks + requests, key=lambda item: item.number):
+            answers = item.kind == "message"
+            if not answers and item.sender in told:
+                continue
+            head = f"answer:{child.name}" if answers else f"report:{child.name}:{turn.number}:{self.said(child)}"
+            about, tokens = (child, turn.number), [head, *(turn.result if item.sender not in told else ())]
+            told.add(item.sender)
+            item.awaited = item.awaited and asks
+            waits = [wait for wait in self.waits_of(item.sender) if child in wait.members]
+            if not waits:
+                self.tell(item.sender, *tokens, about=about)
+            for wait in waits if not asks else ():
+                wait.reports.append((*about, tokens))
 
     def later(self):
-        """So much time passes that each turn that waits to be tried again may begin."""
+        """So much time passes that each turn that waits to be tried again may begin, and the time of waits is over."""
         for agent in self.agents.values():
             agent.retry = False
+        for wait in self.waits:
+            wait.due = wait.timed
         self.begin_turns()
+        self.end_due()
+
+    def end_due(self):
+        """Wake those whose waits have lasted long enough; what can't be stored is tried again."""
+        for wait in [wait for wait in self.waits if wait.due]:
+            if wait in self.waits:
+                try:
+                    self.commit()
+                except Refusal:
+                    return
+                self.wake(wait)
+                self.follow_up()
+
+    # What a change decides for others, as a part of it
+
+    def follow_up(self):
+        while self.decide_needs() or self.decide_waits():
+            pass
+        self.begin_turns()
+
+    def decide_waits(self):
+        """Wake those whose waits are over; says whether there were any."""
+        before = len(self.waits)
+        self.waits = [wait for wait in self.waits if self.works(wait.agent)]
+        for wait in list(self.waits):
+            if self.is_over(wait):
+                self.wake(wait)
+        return len(self.waits) < before
+
+    def wake(self, wait):
+        self.waits.remove(wait)
+        self.accept(wait.agent, "message", *self.results(wait), wakes=True)
+
+    def is_over(self, wait):
+        return (all if wait.mode == "all" else any)(map(self.has_finished, wait.members))
+
+    def has_finished(self, agent):
+        """Whether an agent goes on no more by itself."""
+        if not self.is_there(agent) or agent.state == "ended":
+            return True
+        return agent.state in {"idle", "failed"} and not self.waits_of(agent) and agent not in self.questions
+
+    def results(self, wait):
+        """The tokens of a wake: what came of each member's newest turn, and the reports on their earlier ones."""
+        newest = [(member, member.turn.number) for member in wait.members if self.is_there(member) and member.turn]
+        told = [self.result_of(member) for member in wait.members]
+        told += [tokens for *about, tokens in wait.reports if tuple(about) not in newest]
+        return [token for tokens in told for token in tokens]
+
+    def result_of(self, agent):
+        if not self.is_there(agent):
+            return [f"removed:{agent.name}"]
+        head = f"member:{agent.name}:{agent.state}:{agent.turn and agent.turn.number}:{self.said(agent)}"
+        return [head, *(agent.turn.result if agent.turn else ())]
+
+    def said(self, agent):
+        """The outcome of an agent's newest turn, as others are told it."""
+        if agent.turn is None:
+            return "no turn" if agent.state == "failed" else "no turn yet"
+        if agent.turn.outcome != "success":
+            return agent.turn.outcome or "still running"
+        if agent.state != "ended" and (agent in self.questions or self.waits_of(agent)):
+            return "not done"
+        return "failed" if agent.turn.completed == "failed" else "success"
+
+    def decide_needs(self):
+        """Let agents fail of whose needs one will never be met; says whether there were any."""
+        for agent in self.agents.values():
+            if agent.state == "queued" and agent.needs:
+                met = {need: self.has_succeeded(need) for need in agent.needs}
+                agent.needs = [need for need in agent.needs if met[need] is None]
+                if False in met.values():
+                    agent.state, agent.needs = "failed", []
+                    parent = self.agents.get(agent.parent)
+                    if parent and not any(agent in wait.members for wait in self.waits_of(parent)):
+                        self.tell(parent, f"nothing:{agent.name}")
+                    return True
+        return False
+
+    def has_succeeded(self, agent):
+        """Whether an agent that is needed has succeeded; None: that is still to come."""
+        if not self.is_there(agent):
+            return False
+        if not self.has_finished(agent):
+            return None
+        if agent.state == "idle" and self.said(agent) in {"no turn yet", "interrupted"}:
+            return None
+        return self.said(agent) == "success"
 
     # How it is done
 
@@ -363,6 +606,25 @@ class World:
         if name not in self.agents:
             raise Refusal("NotFound")
         return self.agents[name]
+
+    def is_there(self, agent):
+        return self.agents.get(agent.name) is agent
+
+    def works(self, agent):
+        return self.is_there(agent) and agent.state != "ended" and agent.stopping != "end"
+
+    def waits_of(self, agent):
+        return [wait for wait in self.waits if wait.agent is agent]
+
+    def children_of(self, agent):
+        return [child for child in self.agents.values() if child.parent == agent.name]
+
+    def lineage(self, agent):
+        """An agent and all above it."""
+        found = [agent]
+        while found[-1].parent is not None:
+            found.append(self.agents[found[-1].parent])
+        return found
 
     def number(self):
         self.numbers += 1
@@ -375,19 +637,21 @@ class World:
             if self.commits < 0:
                 raise Refusal("StorageFailed")
 
-    def accept(self, agent, kind, token, asker=None, **more):
-        self.put(agent, Item(self.number(), kind, (token,), asker=asker, awaited=more.get("intent") == "request", **more))
+    def accept(self, agent, kind, *tokens, decided=False, **more):
+        """Put something into an agent's inbox; a prompt is decided by a person or the parent, as an answer is."""
+        self.put(agent, Item(self.number(), kind, tokens, awaited=more.get("intent") == "request", **more))
         if more.get("intent") == "inform":
             return
-        if kind == "prompt":
+        decided = decided or kind == "prompt"
+        if decided:
             agent.tries, agent.retry = 0, False
-        if agent.state == "idle" or (agent.state == "failed" and kind == "prompt"):
+        if agent.state == "idle" or (agent.state == "failed" and decided):
             agent.state = "queued"
 
     def put(self, agent, item):
         agent.inbox.append(item)
 
-    def settle(self, agent):
+    def go_on(self, agent):
         agent.state = "queued" if any(item.starts_turn for item in agent.inbox) else "idle"
 
     @property
@@ -400,7 +664,8 @@ class World:
         First one of the family whose last turn began longest ago; in it the one that has waited longest.
         """
         while len(self.running) < self.room:
-            ready = [agent for agent in self.agents.values() if agent.state == "queued" and not agent.retry]
+            queued = [agent for agent in self.agents.values() if agent.state == "queued"]
+            ready = [agent for agent in queued if not agent.retry and not agent.needs]
             if not ready:
                 return
             try:
@@ -410,9 +675,7 @@ class World:
             self.begin(min(ready, key=lambda agent: (self.last_of_family(agent), self.waits_since(agent))))
 
     def root(self, agent):
-        while agent.parent is not None:
-            agent = self.agents[agent.parent]
-        return agent.name
+        return self.lineage(agent)[-1].name
 
     def last_of_family(self, agent):
         return max(other.begun for other in self.agents.values() if self.root(other) == self.root(agent))
@@ -429,7 +692,9 @@ class World:
             batch = [first, *(item for item in items if not item.starts_turn)]
         agent.given += batch
         agent.inbox = [item for item in agent.inbox if item not in batch]
-        agent.turn = Turn(agent.turn.number + 1 if agent.turn else 1, batch)
+        last = agent.turn
+        before = last.before + last.items if last is not None and last.unsettled else []
+        agent.turn = Turn(last.number + 1 if last is not None else 1, batch, before=before)
         agent.state = "running"
         self.turns += 1
         agent.begun = self.turns

@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from tests.model import conftest
 from tests.model.conftest import DEEP
 from tests.model.reference import Refusal, World
 from tests.support.daemon import DaemonFixture
@@ -28,23 +29,22 @@ from tests.support.waiting import PATIENCE
 
 QUOTED = "You were stopped in the middle"
 CALLS = re.compile(r"^(> )*/tool .*$", re.MULTILINE)
-TOKENS = re.compile(
-    r"(tok\d+@\S+)|child agent (\S+) has finished turn \d+|(\S+) has sent no reply|will not be answered: (\S+)"
-)
 MOST = 5
 
 who = st.integers(0, MOST - 1)
-scripts = st.sampled_from(["speak", "hold", "message", "spawn", "exit"])
+scripts = st.sampled_from(["speak", "hold", "message", "spawn", "delegate", "exit"])
 
 
 def tokens_in(text, *, quoted):
     """The tokens of a prompt, in the model's form, without those of the texts that it quotes."""
     lines = [line.removeprefix("> ") if quoted else line for line in CALLS.sub("", text).splitlines()]
     said = "\n".join(line for line in lines if not line.startswith("> "))
-    return [
-        token or (child and f"report:{child}") or (silent and f"answer:{silent}") or f"dropped:{gone}"
-        for token, child, silent, gone in TOKENS.findall(said)
-    ]
+    return list(map(shortened, conftest.tokens_in(said)))
+
+
+def shortened(token):
+    """A token without the turn that it tells of, whose number and outcome depend on the moment of a kill."""
+    return ":".join(token.split(":")[:2])
 
 
 class Script:
@@ -64,6 +64,11 @@ class Script:
             case "spawn":
                 call = {"name": self.arguments["name"], "prompt": self.arguments["token"]}
                 return f"{token}\n/tool spawn_agent {json.dumps(call)}"
+            case "delegate":
+                name, child = self.arguments["name"], self.arguments["token"]
+                call = {"name": name, "prompt": self.arguments["script"].text(child)}
+                wait = {"names": [name]}
+                return f"{token}\n/tool spawn_agent {json.dumps(call)}\n/tool wait_agents {json.dumps(wait)}"
             case "exit":
                 return f"{token}\n/exit 3"
         return token
@@ -249,8 +254,11 @@ class Walk(RuleBasedStateMachine):
         with contextlib.suppress(Refusal):
             if script.kind == "message":
                 world.message(name, script.arguments["to"], script.arguments["token"])
-            elif script.kind == "spawn":
+            elif script.kind in {"spawn", "delegate"}:
                 world.spawn(script.arguments["name"], script.arguments["token"], name)
+        with contextlib.suppress(Refusal):
+            if script.kind == "delegate":
+                world.wait(name, [script.arguments["name"]])
         return "exit" if script.kind == "exit" else None
 
     def read(self):
@@ -270,7 +278,7 @@ class Walk(RuleBasedStateMachine):
         return self.seen() == self.expected(world)
 
     def seen(self):
-        """Of each agent: its state, how much waits, its parent, and the tokens that it was told."""
+        """Of each agent: its state, how much waits, for how many it waits, its parent, and the tokens that it was told."""
         names = {agent["id"]: name for name, agent in self.list.items()}
         told: dict[str, list[tuple[str, bool]]] = {name: [] for name in self.list}
         for event in self.events:
@@ -278,16 +286,15 @@ class Walk(RuleBasedStateMachine):
                 quoted = event["text"].startswith(QUOTED)
                 told[names[event["agent"]]] += [(token, quoted) for token in tokens_in(event["text"], quoted=quoted)]
         return {
-            name: (agent["state"], agent["unread"], names.get(agent["parent"]), sorted(told[name]))
+            name: (agent["state"], agent["unread"], agent["waits"], names.get(agent["parent"]), sorted(told[name]))
             for name, agent in self.list.items()
         }
 
     def expected(self, world):
         return {
             agent.name: (
-                agent.state, agent.unread, agent.parent,
-                sorted((token.rpartition(":")[0] if token.startswith("report:") else token, quoted)
-                       for tokens, quoted in agent.told for token in tokens),
+                agent.state, agent.unread, len(world.waits_of(agent)), agent.parent,
+                sorted((shortened(token), quoted) for tokens, quoted in agent.told for token in tokens),
             )
             for agent in world.agents.values()
         }  # fmt: skip
@@ -369,13 +376,16 @@ class Walk(RuleBasedStateMachine):
         if kind == "message":
             to = self.pick(index) if self.world.agents else "nobody"
             arguments = {"to": to, "token": self.token(to)}
-        elif kind == "spawn":
+        elif kind in {"spawn", "delegate"}:
             child = f"c{self.count}"
             # Children have none of their own: a report of a child's child would be told twice.
             if name.startswith("c") or len(self.world.agents) >= MOST:
                 kind = "speak"
             else:
                 arguments = {"name": child, "token": self.token(child)}
+                if kind == "delegate":
+                    # So that it goes on when its parent's wait is registered.
+                    arguments["script"] = self.scripts[arguments["token"]] = Script("hold", self.count)
         self.scripts[token] = Script(kind, self.count, **arguments)
         return token, self.scripts[token].text(token)
 
@@ -428,10 +438,10 @@ class Walk(RuleBasedStateMachine):
         self.ask("agent.interrupt", lambda world: world.interrupt(name), agent=name)
 
     @anybody
-    @rule(index=who)
-    def end(self, index):
+    @rule(index=who, family=st.booleans())
+    def end(self, index, family):
         name = self.pick(index)
-        self.ask("agent.end", lambda world: world.end(name), agent=name)
+        self.ask("agent.end", lambda w: w.end_family(name) if family else w.end(name), agent=name, family=family)
 
     @anybody
     @rule(index=who)

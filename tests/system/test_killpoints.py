@@ -1,7 +1,7 @@
 """The daemon killed at each instant that has a name, once per instant, in the middle of the standard scenario.
 
-`story.Story.check` says the conditions that hold afterwards. `make slow` tries all points. With `SUBSTRAT_TEST_CASES=some`, as
-in `.ci/run`, the slow tests take those of `OFTEN` and every eighth of the others.
+`story.Story.check` says the conditions that hold afterwards. `make slow` tries all points. With
+`SUBSTRAT_TEST_CASES=some`, as in `.ci/run`, it takes those of `OFTEN` and every eighth of the others.
 """
 
 import ast

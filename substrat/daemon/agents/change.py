@@ -106,7 +106,7 @@ class Change:
         agent = self.drop_waiting(agent, "was removed")
         self._store.forget_agent(agent.id)
         for child in self._registry.children(agent.id):
-            self.put(replace(child, parent=None))
+            self.put(replace(self._registry.find(child.id), parent=None))  # it may have been told something just now
         self.removed.add(agent.id)
         self.agents.pop(agent.id, None)
         self.after(partial(self._registry.journal.forget, agent.id))
@@ -179,6 +179,8 @@ class Change:
 
     def take_items(self, agent: Agent, items: Collection[Item]) -> Agent:
         """Take items that are closed now off an agent's count; one that was queued for them alone is idle."""
+        for taken in self._registry.follow_ups.taken:
+            taken(self, agent.id, items)
         agent = self.put(replace(agent, waiting=agent.waiting - sum(item.starts_turn for item in items)))
         if agent.phase == Phase.QUEUED and not agent.waiting:
             return self.step(replace(agent, attempts=0, retry_at=None), Event.EMPTIED)

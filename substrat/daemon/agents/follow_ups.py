@@ -22,7 +22,7 @@ class FollowUps(NamedTuple):
         tool_called: a turn has called a tool.
         turn_ended: a turn has ended, with its verdict and the cursor of the event of its end.
         work_ended: the work of a turn isn't tried again; its agent is ending, or has gone on after the turn.
-        handed_out: a tool has handed items out to an agent, without a turn that delivers them.
+        taken: items were taken off an agent's inbox, by a tool or a person, without a turn that delivers them.
         removing: an agent is about to be removed.
         settle: the change is about to be committed.
         apply: the change is committed, and in memory.
@@ -32,7 +32,7 @@ class FollowUps(NamedTuple):
     tool_called: tuple[Callable[[Change, Turn], None], ...] = ()
     turn_ended: tuple[Callable[[Change, Agent, Turn, Verdict, int], None], ...] = ()
     work_ended: tuple[Callable[[Change, Agent, Turn, int], None], ...] = ()
-    handed_out: tuple[Callable[[Change, str, Iterable[Item]], None], ...] = ()
+    taken: tuple[Callable[[Change, str, Iterable[Item]], None], ...] = ()
     removing: tuple[Callable[[Change, Agent], None], ...] = ()
     settle: tuple[Callable[[Change], None], ...] = ()
     apply: tuple[Callable[[Change], None], ...] = ()

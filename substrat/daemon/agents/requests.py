@@ -161,8 +161,6 @@ class AgentRequests:
             with self.registry.change("inbox read") as change:
                 self._store.close_items(items, Closed.READ)
                 change.take_items(agent, items)
-                for handed_out in self.registry.follow_ups.handed_out:
-                    handed_out(change, agent.id, items)
         return items
 
     def peek_inbox(self, name: str) -> list[Item]:

@@ -9,8 +9,9 @@ from substrat.core.agents import prompts
 from substrat.core.agents.records import OPERATOR, ItemKind, left_unfinished
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import Agent, Turn
+    from substrat.core.agents.records import Agent, Item, Turn
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.state.store import Store
 
 
 def prompt_of(registry: Registry, turn: Turn) -> str:
@@ -46,9 +47,20 @@ def asker_of(registry: Registry, agent: Agent) -> tuple[str, str]:
     return OPERATOR, OPERATOR
 
 
+def items_behind(store: Store, turn: Turn) -> list[Item]:
+    """Return the items that a turn delivered, and those of the turns before it whose work it has gone on with."""
+    items, number = store.items_of_turn(turn.id), turn.number
+    while number > 1:
+        (before,) = store.turns_after(turn.agent, number - 2, 1)
+        if not before.unsettled:
+            break
+        items, number = [*store.items_of_turn(before.id), *items], number - 1
+    return items
+
+
 def asker(registry: Registry, turn: Turn) -> tuple[str, str]:
     """Return who gave an agent the task of a turn, by id and name."""
-    for item in registry.store.items_of_turn(turn.id):
+    for item in items_behind(registry.store, turn):
         if item.kind is not ItemKind.MESSAGE:
             return item.sender, item.sender_name
     return OPERATOR, OPERATOR

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from substrat.config import Config
     from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.disk_gate import DiskGate
     from substrat.daemon.agents.registry import Registry
 
@@ -45,12 +46,18 @@ class Families:
             tool_called=(self.gates.tool_called,),
             turn_ended=(self.gates.turn_over,),
             work_ended=(Reports(registry, self.waits).tell,),
-            handed_out=(self.waits.delivered,),
+            taken=(self.waits.delivered,),
             removing=(self.waits.before_removal,),
-            settle=(self.needs.settle, self.waits.settle),
+            settle=(self._settle,),
             apply=(self.waits.apply, self.needs.apply, self.queue.apply),
             admit=(self.admission.admit,),
         )
+
+    def _settle(self, change: Change) -> None:
+        """Decide the needs and waits that a change has decided, until none decides another."""
+        self.needs.settle(change)
+        while self.waits.settle(change):
+            self.needs.settle(change)
 
     def take_up(self) -> None:
         """Take up the turns and needs that an earlier daemon left, then admit agents from now on."""

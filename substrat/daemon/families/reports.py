@@ -10,6 +10,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import ItemKind, Outcome, by_agent
 from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.families import results
+from substrat.daemon.agents import turn_prompts
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item, Turn
@@ -56,7 +57,7 @@ class Reports:
             return
         told: dict[str, int] = {}
         requests = self._store.open_requests(agent.id)
-        tasks = [item for item in self._items_behind(turn) if item.kind is not ItemKind.MESSAGE]
+        tasks = [item for item in turn_prompts.items_behind(self._store, turn) if item.kind is not ItemKind.MESSAGE]
         if question is None:
             self._store.settle_requests(item.id for item in requests)
         for item in sorted([*tasks, *requests], key=lambda item: item.id):
@@ -83,13 +84,3 @@ class Reports:
         else:
             text = prompts.turn_as_answer(agent.name, reply_to, outcome, said)
         return results.shortened(text, self._registry.config.limits.message_bytes)
-
-    def _items_behind(self, turn: Turn) -> list[Item]:
-        """Return the items that a turn delivered, and those of the turns before it whose work it has gone on with."""
-        items, number = self._store.items_of_turn(turn.id), turn.number
-        while number > 1:
-            (before,) = self._store.turns_after(turn.agent, number - 2, 1)
-            if not before.unsettled:
-                break
-            items, number = [*self._store.items_of_turn(before.id), *items], number - 1
-        return items

@@ -151,6 +151,7 @@ class Waits:
                 raise LimitReached(f"{agent.name} waits {MOST} times already: finish your turn, and you are woken")
             wait = replace(wait, id=self._store.add_wait(wait))
             change.put_wait(wait.id, wait)
+            change.put(registry.find(agent.id))  # so that it is looked at: one that is being ended waits no more
             turn, data = open_turn_id(agent), {"by": by_agent(agent), "wait": wait.id, "names": list(wait.names)}
             start = self._store.start_of_turn(turn)
             change.record(DaemonEvent(agent.id, turn, "wait:opened", _opened(wait), data, start))
@@ -195,7 +196,7 @@ class Waits:
     def _check_circle(self, agent: Agent, members: Iterable[Agent]) -> None:
         def waits_for(agent_id: str) -> list[str]:
             found = self._registry.get(agent_id)
-            needs = found.needs if found is not None else ()
+            needs = found.needs if found is not None and found.phase != Phase.ENDED else ()
             return [*needs, *(member for wait in self.open_of(agent_id) for member in wait.members)]
 
         closed = waits.circle(agent.id, [member.id for member in members], waits_for)
@@ -270,14 +271,16 @@ class Waits:
             if wait.wake in numbers:
                 change.put_wait(wait.id, None)
 
-    def settle(self, change: Change) -> None:
-        """Wake those whose waits are over by a change, as a part of it."""
+    def settle(self, change: Change) -> bool:
+        """Wake those whose waits are over by a change, as a part of it, and say whether there were any."""
         if not self._waits and not change.waits:
-            return
+            return False
         changed = [*change.agents, *change.removed]
+        before = len(changed)
         for agent_id in changed:  # it grows: one that is woken may have finished by that
             found = [wait for wait in self.about(agent_id) if wait.is_open]
             changed += [wait.agent for wait in found if self._look(change, wait, _TIMELESS)]
+        return len(changed) > before
 
     def _look(self, change: Change, wait: Wait, now: float) -> bool:
         """End a wait if it is over, and say whether it was."""
@@ -353,7 +356,10 @@ class Waits:
 
     def end_due(self, now: float) -> float | None:
         """End the waits whose time is over, or that are over without a change; return when the next one's is."""
-        for wait in self.listed():
+        for number in [wait.id for wait in self.listed()]:
+            wait = self._waits.get(number)
+            if wait is None or not wait.is_open:
+                continue  # the end of one before it has ended it too
             agent, finished = self._registry.get(wait.agent), self.finished(wait.members)
             if waits.ending(wait, agent, finished, now) is not None:
                 with self._registry.change("wait over") as change:

@@ -292,8 +292,10 @@ _ADD_REMINDER = REMINDERS.insert(without=("id",))
 _SAVE_REMINDER = REMINDERS.upsert("id")
 _ADD_CALL = CALLS.insert()
 _ADD_FINDING = FINDINGS.insert(without=("number",))
-# Without results and usages, which may have a megabyte each.
-_ABRIDGED = ", ".join("NULL" if name in {"result", "report", "usage"} else name for name in TURNS.names)
+# Without results and usages, which may have a megabyte each; a running turn's report is still to be told (`abridged`).
+_ABRIDGED = ", ".join(
+    f"CASE WHEN outcome IS NULL THEN {name} END" if name in {"result", "report", "usage"} else name for name in TURNS.names
+)
 _NEWEST_TURNS = (
     f"SELECT {_ABRIDGED} FROM turns JOIN (SELECT agent AS owner, max(number) AS newest FROM turns GROUP BY agent) "  # noqa: S608 - constants
     "ON agent = owner AND number = newest"

@@ -1,4 +1,4 @@
-"""Waits: an agent is woken once, with all results, whatever happens to it, to those it waits for, and to the daemon."""
+"""Waits: an agent is woken once, with all results, in words; tests/model walks through whatever happens meanwhile."""
 
 from dataclasses import replace
 
@@ -163,20 +163,6 @@ def test_a_wait_survives_suspending_and_freezing(lead):
     assert "> result of b" in lead.prompt("lead")
 
 
-@pytest.mark.parametrize("how", ["end", "remove"])
-def test_a_wait_ends_with_its_agent(lead, how):
-    wait(lead)
-    lead.supervisor.end("lead")
-    assert lead.families.waits.listed() == []
-    lead.fall("lead")
-    if how == "remove":
-        lead.supervisor.remove("lead")
-    lead.finish("a")
-    lead.finish("b")
-    lead.restart()
-    assert lead.store.pending_waits() == []
-
-
 def test_a_child_that_ends_or_is_removed_has_finished(lead):
     wait(lead)
     lead.finish("lead")
@@ -229,32 +215,6 @@ def test_a_change_of_members_at_work_asks_for_no_questions(lead, monkeypatch):
         change.put(replace(lead.agent("a"), told="x"))
 
 
-def test_an_agent_that_waits_itself_has_not_finished_and_tells_its_last_result(lead):
-    lead.spawn("grandchild", "part", parent="a")
-    wait(lead, "a")
-    wait(lead, name="a")
-    lead.finish("lead")
-    lead.finish("a", "not yet")
-    assert (lead.state("a"), lead.state("lead")) == ("idle", "idle")
-    lead.finish("grandchild", "deep result")
-    assert lead.state("lead") == "idle"
-    assert "> deep result" in lead.prompt("a")
-    lead.finish("a", "now it is")
-    assert "> now it is" in lead.prompt("lead")
-
-
-def test_a_child_that_waits_reports_to_a_parent_that_does_not_when_it_is_done(lead):
-    lead.spawn("grandchild", "part", parent="a")
-    wait(lead, name="a")
-    lead.finish("a", "not yet")
-    assert lead.agent("lead").waiting == 0
-    lead.finish("grandchild", "deep result")
-    lead.finish("a", "now it is")
-    lead.finish("lead")
-    assert "> now it is" in lead.prompt("lead")
-    assert "not yet" not in lead.prompt("lead")
-
-
 def test_two_waits_on_one_child_wake_both_and_the_same_wait_again_wakes_once(lead):
     wait(lead, "b", name="a")
     wait(lead, "b")
@@ -295,15 +255,6 @@ def test_there_is_an_end_of_waits(lead):
         wait(lead, name)
     with pytest.raises(LimitReached, match="16"):
         wait(lead, "b")
-
-
-def test_a_wake_that_is_read_or_told_again_is_told_once(lead):
-    wait(lead, "a")
-    lead.finish("a", "result of a")
-    (item,) = lead.supervisor.take_inbox("lead")
-    assert "> result of a" in item.text
-    lead.finish("lead")
-    assert (lead.state("lead"), lead.store.pending_waits()) == ("idle", [])
 
 
 def test_finish_messages_taken_over_in_an_operators_command_leave_the_agent_idle(lead):

@@ -288,9 +288,7 @@ def test_any_values_round_trip(store, new_agent, text, time, usage):
         store.save_agent(agent)
         store.save_turn(turn)
         number = store.add_item(item(text))
-    assert store.agents() == [
-        replace(agent, turn=replace(turn, result=None, usage=None), waiting=len(store.waiting_items("a")))
-    ]
+    assert store.agents() == [replace(agent, waiting=len(store.waiting_items("a")))]
     assert store.turn("t") == turn
     assert store.waiting_items("a")[-1] == replace(item(text), id=number)
 
