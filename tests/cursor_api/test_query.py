@@ -98,20 +98,19 @@ def test_a_result_without_a_text_is_what_was_said(printing):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "output_format", "words"),
     [
-        ("auth", "isn't logged in"),
-        ("api-key", "API key is refused"),
-        ("model", "there is no model"),
-        ("trust", "doesn't trust the workspace"),
-        ("busy", "another process still holds this chat"),
-        ("network", "the connection to Cursor was lost"),
-        ("network-zero", "the connection to Cursor was lost"),
+        ("auth", "text", "isn't logged in"),
+        ("api-key", "json", "API key is refused"),
+        ("model", "stream-json", "there is no model"),
+        ("trust", "text", "doesn't trust the workspace"),
+        ("busy", "json", "another process still holds this chat"),
+        ("network", "stream-json", "the connection to Cursor was lost"),
+        ("network-zero", "text", "the connection to Cursor was lost"),
     ],
 )
-def test_failures_have_names(monkeypatch, name, words):
+def test_failures_have_names(monkeypatch, name, output_format, words):
     monkeypatch.setenv("STANDIN_FAIL", name)
-    output_format = list(OutputFormat)[len(name) % 3]
     found = query("hello", output_format=output_format)
     assert not found.success
     assert words in found.error
@@ -120,16 +119,18 @@ def test_failures_have_names(monkeypatch, name, words):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "words"),
+    ("prompt", "output_format", "words"),
     [
-        ("/fail no-result", "exited with status 0 without a result"),
-        ("/stderr one \x1b[31mred\x1b[0m thing\n/exit 4", "exited with status 4 without a result: one red thing"),
-        ("/fail kill", "was ended by SIGKILL without a result"),
-        ("/fail segv", "was ended by SIGSEGV without a result"),
+        ("/fail no-result", "json", "exited with status 0 without a result"),
+        (
+            "/stderr one \x1b[31mred\x1b[0m thing\n/exit 4", "stream-json",
+            "exited with status 4 without a result: one red thing",
+        ),
+        ("/fail kill", "json", "was ended by SIGKILL without a result"),
+        ("/fail segv", "stream-json", "was ended by SIGSEGV without a result"),
     ],
-)
-def test_a_run_without_a_result_is_a_failure_whatever_its_status(prompt, words):
-    output_format = ("json", "stream-json")[len(prompt) % 2]
+)  # fmt: skip
+def test_a_run_without_a_result_is_a_failure_whatever_its_status(prompt, output_format, words):
     found = query(prompt, output_format=output_format)
     assert not found.success
     assert words in found.error
