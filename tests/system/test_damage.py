@@ -65,7 +65,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
 def test_a_turns_damage_is_its_own(house, until, ended):
     """Each of several turns is damaged in another way; all of them end, and another agent's as if nothing were."""
-    house.start()
+    house.start(config="[turns]\nmax_running = 20\n")
     work = house.workspace()
     names = {f"agent-{number}": what for number, what in enumerate(DAMAGE)}
     for name in (*names, "bert"):
@@ -179,7 +179,7 @@ ROWS = [
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_agent_whose_records_are_damaged_is_set_aside(house, until):
-    house.start()
+    house.start(config="[turns]\nmax_running = 20\n")
     work = house.workspace()
     names = [f"agent-{number}" for number in range(len(ROWS))]
     for name in (*names, "bert"):
