@@ -14,6 +14,7 @@ import pytest
 
 from substrat.cli.connection import Connection
 from substrat.errors import DaemonNotRunning
+from tests.support import script
 from tests.support.processes import is_alive
 from tests.support.waiting import wait_until
 
@@ -22,8 +23,7 @@ STANDIN = PROGRAMS / "cursor-agent-standin"
 PATIENCE = 20.0
 
 PRELUDE = f"""\
-#!{sys.executable} -S
-import json, os, signal, sys, time
+{script.head("-S")}import json, os, signal, sys, time
 prompt = sys.stdin.read()
 def line(*objects):
     for item in objects:

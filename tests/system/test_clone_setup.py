@@ -104,7 +104,7 @@ def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(house, app):
         name = f"agent-{number}"
         failed = house.ctl("spawn", name, "-w", app, "--worktree", "--wait", "/say hi")
         assert failed.code == 5, settings
-        assert sentence in failed.error
+        assert sentence in failed.err
         assert house.show(name)["state"] == "failed", settings
         event = next(event for event in house.events(name) if event["kind"] == "worktree:setup-failed")
         assert (event["turn"], sentence in event["text"]) == (None, True)
@@ -118,7 +118,7 @@ def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(house, app):
     for number in range(2001):
         (app / "secret" / str(number)).touch()
     failed = house.ctl("spawn", "fix", "-w", app, "--worktree", "--wait", "/say hi")
-    assert ".worktreeinclude names more than 2000 files" in failed.error
+    assert ".worktreeinclude names more than 2000 files" in failed.err
 
 
 def test_a_set_up_that_prints_much_keeps_its_beginning_and_its_end(house, app):

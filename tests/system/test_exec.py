@@ -77,14 +77,15 @@ class Screen:
 
 def shell(house, line, **how):
     """Run a line of bash's, in which EXEC is what runs a command in anna's sandbox."""
-    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), EXEC=f"{PROGRAMS}/substratctl exec anna --")
+    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), EXEC="substratctl exec anna --")
+    environment["PATH"] = f"{PROGRAMS}:{environment['PATH']}"
     how = {"env": environment, "capture_output": True, "cwd": house.directory, "timeout": PATIENCE, **how}
     return subprocess.run(["bash", "-c", line], check=False, **how)
 
 
 def on_a_terminal(house, line):
     """The same on a terminal."""
-    return Screen(house, "-c", f"EXEC='{PROGRAMS}/substratctl exec anna --'; {line}", program="/bin/bash")
+    return Screen(house, "-c", f"PATH='{PROGRAMS}':$PATH; EXEC='substratctl exec anna --'; {line}", program="/bin/bash")
 
 
 def left_over(house):
@@ -261,7 +262,7 @@ def test_closed_descriptors_are_nothing_inside(anna):
     """And never the client's own, such as its connection to the daemon."""
     environment = anna.environment(SUBSTRAT_SOCKET=str(anna.socket))
     for closed in ("<&-", ">&-", "<&- >&- 2>&-"):
-        command = f"{PROGRAMS}/substratctl exec anna -- sh -c 'ls -l /proc/self/fd > seen; cat' {closed}"
+        command = f"'{PROGRAMS}/substratctl' exec anna -- sh -c 'ls -l /proc/self/fd > seen; cat' {closed}"
         done = subprocess.run(
             ["sh", "-c", command], env=environment, stdin=subprocess.DEVNULL, check=False, timeout=PATIENCE
         )

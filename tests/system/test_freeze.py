@@ -204,7 +204,7 @@ if [ -e {directory}/stop-$which ]; then
     echo $$ > {directory}/stopped
     kill -STOP $$
 fi
-exec {bubblewrap} "$@"
+exec "{bubblewrap}" "$@"
 """
 
 

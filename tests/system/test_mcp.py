@@ -4,6 +4,8 @@ import json
 import os
 import sys
 
+from tests.support import script
+
 TOOLS = [
     "whoami", "list_agents", "get_agent", "send_message", "check_inbox", "spawn_agent", "interrupt_agent", "end_agent",
     "wait_agents", "complete", "report_status", "ask_operator", "remind_me", "cancel_reminder",
@@ -48,7 +50,7 @@ finish()
 def sdk(house, calls, *, added=(), environment=None):
     """Let an agent that is the SDK's client make calls; returns what it found."""
     program = house.program(SDK.replace("ADDED", repr(list(added))).replace("ENVIRONMENT", repr(environment or {})))
-    program.write_text(program.read_text().replace("#!/usr/bin/env python3", f"#!{sys.executable}"))
+    program.write_text(program.read_text().replace("#!/usr/bin/env python3\n", script.head()))
     house.start(agent=program, config=f"[agent]\nbind_ro = {json.dumps([sys.prefix, sys.base_prefix])}\n")
     work = house.workspace()
     agent = house.spawn("anna", work, json.dumps(calls))

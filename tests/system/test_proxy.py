@@ -345,7 +345,7 @@ def test_without_a_relay_there_is_no_network_and_no_turn(house, tmp_path):
     real = host.find_bubblewrap().path
     fake = tmp_path / "bwrap"
     fake.write_text(
-        f'#!/bin/sh\ncase " $* " in *" --unshare-net "*) echo "no network" >&2; exit 1;; esac\nexec {real} "$@"\n'
+        f'#!/bin/sh\ncase " $* " in *" --unshare-net "*) echo "no network" >&2; exit 1;; esac\nexec "{real}" "$@"\n'
     )
     fake.chmod(0o755)
     house.start(config=f'[sandbox]\nfiltered = "proxy"\nbwrap = "{fake}"\n')

@@ -152,7 +152,7 @@ OLD = """#!/bin/sh
 for word; do
     case $word in --sandbox|--trust|--stream-partial-output) echo "error: unknown option '$word'" >&2; exit 1;; esac
 done
-exec {standin} "$@"
+exec "{standin}" "$@"
 """
 
 
