@@ -473,14 +473,16 @@ def test_sockets_of_callers_that_were_killed_with_their_daemon_are_removed_by_th
     with subprocess.Popen(["true"]) as dead:
         pass
     daemon.kill()
-    left, living = (daemon.runtime / f"exec-{pid}-00c0ffee.sock" for pid in (dead.pid, os.getpid()))
-    for path in (left, living):
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(path))
-    daemon.start()
-    assert not left.exists()
-    # Its caller removes it itself.
-    assert living.exists()
+    with subprocess.Popen(["sleep", "600"]) as caller:
+        left, living = (daemon.runtime / f"exec-{process.pid}-00c0ffee.sock" for process in (dead, caller))
+        for path in (left, living):
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(path))
+        daemon.start()
+        assert not left.exists()
+        # Its caller removes it itself.
+        assert living.exists()
+        caller.kill()
 
 
 @pytest.mark.parametrize("stop", ["kill", "stop"])

@@ -88,14 +88,19 @@ def test_the_keyboard_alone_answers_opens_writes_and_ends(visit, daemon, asking)
     page.keyboard.type("Written by hand.")
     page.keyboard.press("Control+Enter")
     page.locator(".steps .text", has_text="Written by hand.").wait_for()
-    page.locator("[title='substratctl end calm']:not([aria-disabled])").focus()
-    page.keyboard.press("Enter")
-    page.get_by_text("End calm for good?").wait_for()
+    question = page.get_by_text("End calm for good?")
+
+    def ask():
+        """Press the button; it takes no press while it has just moved, and a person presses it again."""
+        page.locator("[title='substratctl end calm']:not([aria-disabled])").focus()
+        page.keyboard.press("Enter")
+        return question.is_visible()
+
+    wait_until(ask, "the question")
     page.keyboard.press("Escape")
-    page.get_by_text("End calm for good?").wait_for(state="detached")
-    assert daemon.show("calm")["state"] == "idle"
-    page.locator("[title='substratctl end calm']:not([aria-disabled])").focus()
-    page.keyboard.press("Enter")
+    question.wait_for(state="detached")
+    assert daemon.wait("calm")["state"] == "idle"
+    wait_until(ask, "the question")
     page.locator(".sure + button:not([aria-disabled])").wait_for()
     page.keyboard.press("Enter")
     wait_until(lambda: daemon.show("calm")["state"] == "ended", "the end of calm")
