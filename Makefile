@@ -55,7 +55,7 @@ test: check
 
 slow:
 	@sh .ci/setup dev
-	@$(BIN)/pytest -q $(SPREAD) -m "slow and not real"
+	@$(BIN)/pytest -q $(SPREAD) -m slow --ignore=tests/real
 
 real:
 	@sh .ci/setup dev

@@ -121,13 +121,13 @@ def leftovers(verb: str, tests: Tests) -> str:
     return done.stdout
 
 
-def tests_of_this_user(selection: str, record: Path, **variables: str) -> Tests:
+def tests_of_this_user(selection: str, record: Path, *more: str, **variables: str) -> Tests:
     """The project's tests, here and by this user."""
     # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
     places = record.with_suffix(".places")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "SUBSTRAT_TEST_RUN": str(places), **variables}
     pytest = str(Path(sys.executable).with_name("pytest"))
-    return Tests((pytest,), ("-m", selection), Path.cwd(), environment, record, places)
+    return Tests((pytest,), ("-m", selection, *more), Path.cwd(), environment, record, places)
 
 
 def tests_of_an_ordinary_user() -> Tests | None:
@@ -167,7 +167,7 @@ class Run:
         executed = {"SUBSTRAT_TEST_DAEMONS": "executed", "SUBSTRAT_TEST_CASES": "some"}
         self._tests: dict[str, Tests] = {
             "quick": tests_of_this_user("not slow", records / "quick"),
-            "slow": tests_of_this_user("slow and not real", records / "slow", **executed),
+            "slow": tests_of_this_user("slow", records / "slow", "--ignore=tests/real", **executed),
         }
         self._outcomes: dict[str, Outcome] = {}
         self._repeated: dict[str, Outcome] = {}

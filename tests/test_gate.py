@@ -76,6 +76,7 @@ def gate(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_each_stage_runs_and_failed_tests_run_once_more(gate, tmp_path):
     excused = f"suite/test_it.py::test_excused[{'x' * 300}]"
     code, lines, times = gate(VARIED, "types", "lint", "quick", "slow", quarantine=f"{excused} - it is long\n")
@@ -94,6 +95,7 @@ def test_each_stage_runs_and_failed_tests_run_once_more(gate, tmp_path):
     assert not (tmp_path / "excused again").exists()
 
 
+@pytest.mark.slow
 def test_a_flaky_test_fails_no_run(gate):
     code, lines, _ = gate("def test_once():\n    assert not first('once')", "quick", workers=0)
     assert (code, lines) == (0, ["flaky suite/test_it.py::test_once", "2 passed, 0 failed"])
@@ -116,6 +118,7 @@ CRASH = f"{IT}::test_crashes - worker 'gw0' crashed while running '{IT}::test_cr
         pytest.param(ELEVEN, 0, 1, [f"{IT}::test_once[{n}] - {ONCE}" for n in range(11)], id="eleven fail"),
     ],
 )
+@pytest.mark.slow
 def test_nothing_runs_once_more_where_that_tells_nothing(gate, text, workers, passed, failed):
     code, lines, times = gate(text, "quick", workers=workers)
     assert lines == [*(f"FAILED {line}" for line in failed), f"{passed} passed, {len(failed)} failed"]

@@ -162,6 +162,7 @@ def test_a_lock_without_rights_is_held_all_the_same(tmp_path):
     assert not place.is_held()
 
 
+@pytest.mark.slow
 def test_output_that_is_said_to_be_longer_than_anybody_can_read(house, until, tmp_path):
     """A hole costs nothing to make: four terabytes in one call, which nobody reads or compresses."""
     (tmp_path / "hole").touch()

@@ -79,6 +79,7 @@ def test_those_of_two_seconds_ring_together(daemon, until, rung):
     assert {one["name"] for one in rung()[0]["agents"]} == {"a", "b", "c"}, "nobody is told what they did themselves"
 
 
+@pytest.mark.slow
 def test_a_daemon_that_dies_between_the_record_and_the_command_rings_nothing_twice(house, until):
     work = house.workspace()
     for name, point in (("anna", "after commit: bell recorded"), ("bert", "before: bell rung")):
@@ -101,6 +102,7 @@ def test_a_command_that_fails_is_an_event(daemon, until):
     assert event["text"].endswith("ended with 4: no display")
 
 
+@pytest.mark.slow
 def test_what_a_command_that_failed_was_to_tell_is_told_when_one_succeeds(daemon, until, rung):
     reload(daemon, until, configured(f"test -e $HOME/mended || exit 4; {RECORD}"))
     work = daemon.workspace()

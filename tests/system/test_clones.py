@@ -203,6 +203,7 @@ def of_form(house, app, form):
     return work
 
 
+@pytest.mark.slow
 def test_repositories_of_other_forms(house, app):
     house.start()
     for form in FORMS:

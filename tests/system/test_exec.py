@@ -443,6 +443,7 @@ def test_a_caller_that_is_killed(anna, until):
     until(lambda: not (work / ".cursor").exists())
 
 
+@pytest.mark.slow
 def test_a_caller_that_was_killed_before_it_handed_anything_over(anna, until):
     """Its socket is removed for it, also when it was killed before it asked."""
     for came_to in ("nothing", "asking", "listening"):

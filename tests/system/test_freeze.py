@@ -239,6 +239,7 @@ def stopping(house, until):
     until(none_stays, "the end of all that stopped themselves")
 
 
+@pytest.mark.slow
 def test_a_sandbox_that_has_not_begun_cannot_be_frozen_and_says_so(house, stopping, until):
     """And the failure leaves alone what was asked of an agent meanwhile."""
     stop, pid = stopping

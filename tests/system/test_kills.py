@@ -7,6 +7,8 @@ import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
 
+import pytest
+
 from tests.support.processes import link
 
 CONFIG = "[turns]\nstop_grace = 0.2\nresult_grace = 0.2\n"
@@ -181,6 +183,7 @@ def test_one_whose_outer_process_is_stopped(house, until):
         assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted"), number
 
 
+@pytest.mark.slow
 def test_one_that_ends_by_itself_while_its_outer_process_is_stopped(house, until):
     house.start(agent=house.program("begin()\nmark('ready')\nwait_for('go')\nfinish()"), config=CONFIG)
     for number, (adopted, stopped) in enumerate((

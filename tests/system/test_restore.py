@@ -87,6 +87,7 @@ def test_restore_ends_an_unfinished_rebase_and_makes_a_missing_git_directory_ane
     assert three.shell("fix").endswith("## substrat/fix\n M README.md\nadd b.txt\n")
 
 
+@pytest.mark.slow
 def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house, app):
     for number, point in enumerate(("after commit: restore intended", "after: tree restored")):
         name = f"fix-{number}"

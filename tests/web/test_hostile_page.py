@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 CALL = {"type": "tool_call", "subtype": "completed", "call_id": "one"}
 NO_TEXT = {"toString": 1, "valueOf": 1, "toLocaleString": 1, "length": 1}
@@ -105,7 +105,6 @@ def test_a_question_that_slides_under_the_pointer_takes_no_press_at_once(visit, 
     page.locator("#list .done", has_text="answered: keep").wait_for()
 
 
-@pytest.mark.slow
 def test_a_key_that_is_held_down_answers_one_question(visit, daemon):
     first, second = two_asking(daemon)
     page = visit()
@@ -126,7 +125,6 @@ def test_a_key_that_is_held_down_answers_one_question(visit, daemon):
     wait_until(lambda: daemon.ok("inbox") == [], "the second answer")
 
 
-@pytest.mark.slow
 def test_the_rest_of_a_sentence_answers_nobody_when_its_field_goes_away(visit, daemon):
     first, second = two_asking(daemon)
     page = visit()
@@ -143,7 +141,6 @@ def test_the_rest_of_a_sentence_answers_nobody_when_its_field_goes_away(visit, d
     assert [item["id"] for item in daemon.ok("inbox")] == [second]
 
 
-@pytest.mark.slow
 def test_a_flood_of_steps_is_followed_and_bounded(visit, daemon):
     flood = "/line {}\n" * 4000
     daemon.spawn("eve", daemon.workspace(), "All is well.")

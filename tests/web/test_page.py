@@ -8,7 +8,7 @@ import pytest
 from substrat.visible import visible
 from tests.support.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 PHONE = {"width": 360, "height": 640}
 # Escapes, an override of the direction, an invisible letter, and two ways to run something.
@@ -108,7 +108,6 @@ def test_the_keyboard_alone_answers_opens_writes_and_ends(visit, daemon, asking)
     page.wait_for_url("**/#/")
 
 
-@pytest.mark.slow
 def test_restarts_of_the_server_and_the_daemon_leave_nothing_out_and_double_nothing(visit, web, daemon):
     daemon.spawn("anna", daemon.workspace(), "/say word 0\n/shell echo 0")
     page = visit(fragment=f"token={web.token}")
@@ -189,7 +188,6 @@ def test_hostile_text_runs_nothing_and_is_shown_as_it_is(visit, daemon):
     ) == [None, 0]
 
 
-@pytest.mark.slow
 def test_no_view_scrolls_sideways_on_a_phone(visit, daemon, asking):
     work = daemon.workspace("repository", git=True)
     long = "x" * 300
