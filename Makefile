@@ -73,7 +73,7 @@ lint: $(BIN)/asynchronous-code-is-clean
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 
-# This linter takes most of a minute for all the code: it reads what is asynchronous, and has changed since nothing was found.
+# This linter is slow: it reads what is asynchronous and has changed since it found nothing.
 $(BIN)/asynchronous-code-is-clean: $(shell git grep -lwE 'async|trio|asyncio' -- 'substrat/*.py' 'mcp_server/*.py')
 	@sh .ci/setup dev
 	@printf '%s\0' $? | xargs -0 -n 20 -P "$$(nproc)" $(BIN)/flake8-async \
