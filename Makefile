@@ -68,15 +68,16 @@ format:
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 
-lint: $(BIN)/asynchronous-code-is-clean
+lint: $(VENV)/asynchronous-code-is-clean
 	@sh .ci/setup dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 
-# This linter is slow: it reads what is asynchronous and has changed since it found nothing.
-$(BIN)/asynchronous-code-is-clean: $(shell git grep -lwE 'async|trio|asyncio' -- 'substrat/*.py' 'mcp_server/*.py')
+# This linter is slow: it reads what is asynchronous and has changed since it found nothing, all if it has changed itself.
+ASYNCHRONOUS := $(shell grep -rlwE 'async|trio|asyncio' --include='*.py' substrat mcp_server)
+$(VENV)/asynchronous-code-is-clean: $(ASYNCHRONOUS) Makefile .ci/constraints.txt
 	@sh .ci/setup dev
-	@printf '%s\0' $? | xargs -0 -n 20 -P "$$(nproc)" $(BIN)/flake8-async \
+	@printf '%s\0' $(if $(filter-out %.py,$?),$(ASYNCHRONOUS),$?) | xargs -0 -n 20 -P "$$(nproc)" $(BIN)/flake8-async \
 		--disable ASYNC114,ASYNC124,ASYNC222,ASYNC230,ASYNC240,ASYNC900,ASYNC910,ASYNC911,ASYNC912,ASYNC913
 	@touch $@
 

@@ -25,6 +25,7 @@ def pytest_sessionstart(session):
 
 
 def pytest_collection_finish():
-    """Thousands of tests live as long as the run: no collection of garbage looks at them again."""
+    """Thousands of tests live as long as the run: no collection of garbage looks at them again, nor does one come often."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)

@@ -4,7 +4,8 @@
   second each and a client calls others, a hundred a second, in cores. Beside it: that of the same daemon in one second in
   which nothing runs.
 - *tool call p99*: from a client's request at the socket of an agent whose turn runs, in those five seconds, to the answer;
-  three in four calls commit something. A client that called faster would soon be held to 20 calls a second. Beside it: the same with one turn, which only sleeps, in the median.
+  three in four calls commit something. A client that called faster would soon be held to 20 calls a second. Beside it: the
+  same with one turn, which only sleeps, in the median.
 - *each list*: the slowest of `agent.list`, `queue.list`, `wait.list`, `message.list` and the tool `list_agents`, each in the
   median, meanwhile; and of a family of 500 idle agents. Beside it: `daemon.status`.
 """

@@ -61,6 +61,7 @@ def nothing_left(request):
     if "daemon" in request.fixturenames:
         request.getfixturevalue("running_daemon")
     gc.collect()
+    gc.freeze()  # the collection after the test looks only at what the test has made
     children, descriptors = _children(), _descriptors()
     yield
     gc.collect()

@@ -33,6 +33,7 @@ from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.store import Store
 from substrat.daemon.workspaces.user import User
 from tests.daemon.workspaces.repositories import git
+from tests.support import database
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,7 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path):
+    database.begin(tmp_path / "substrat.db")
     opened = Store(str(tmp_path / "substrat.db"))
     yield opened
     opened.close()
@@ -190,6 +192,7 @@ class AgentsFixture:
     def __init__(self, path, clock, free=lambda _path: 1 << 60, **settings):
         self.path = path
         self.clock = clock
+        database.begin(path)
         self.store = FragileStore(path)
         self.config = config.parse(settings)
         self.free = free

@@ -207,6 +207,7 @@ ATTEMPTS = {
 """The kinds that worked in a checkout which a person and agents share."""
 
 
+@pytest.mark.slow
 def test_an_attempt_that_works_in_a_shared_checkout_fails_in_a_clone(house, app):
     """The control: the same script, at work in a copy of the checkout itself, wins."""
     ran, out = house.directory / "ran", house.directory / "out"

@@ -92,6 +92,7 @@ def test_nothing_that_the_host_would_obey_lands_unseen(house, app):
     assert (app / "a\nb" / ".envrc").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_trees_that_no_git_makes_come_into_no_repository(house, app):
     house.start()

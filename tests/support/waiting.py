@@ -18,12 +18,12 @@ def wait_until(condition: Callable[[], T], what: str = "the condition", patience
     """Wait until a condition is true, and return its value.
 
     Args:
-        condition: a function; it is called every hundredth of a second.
+        condition: a function; it is called some thirty times a second.
         what: the condition in words, for the failure.
         patience: seconds; the bound only ends a test that fails.
     """
     deadline = time.monotonic() + patience
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what} did not come true"
-        time.sleep(0.01)
+        time.sleep(0.03)
     return value

@@ -132,6 +132,7 @@ def repositories(house, count):
     return work, [f"r{number}/.git" for number in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [submodules, repositories])
 def test_many_repositories_are_all_protected_and_the_read_only_ones_are_named(house, make):
     work, directories = make(house, 20)

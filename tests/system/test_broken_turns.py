@@ -3,6 +3,8 @@
 import re
 import sys
 
+import pytest
+
 # Runs the daemon with some of its functions made to fail: each once for every file of its name in a directory.
 FAULTY = """
 import pathlib
@@ -39,6 +41,7 @@ CASES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_turn_whose_task_breaks_ends_and_leaves_nothing_running(house, until):
     script, faults = house.directory / "faulty.py", house.directory / "faults"
     script.write_text(FAULTY)

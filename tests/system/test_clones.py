@@ -238,6 +238,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.slow
 def test_a_hostile_clone_reaches_nothing_and_its_turn_ends(house, app):
     house.start()
     before = fingerprint(app)

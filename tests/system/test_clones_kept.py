@@ -63,6 +63,7 @@ def test_a_force_added_ignored_file_and_one_that_becomes_ignored(house, app):
     assert ("a.tmp" in names, "b.log" in names) == (True, False)
 
 
+@pytest.mark.slow
 def test_a_large_file_that_stays_is_read_and_stored_once(house, app):
     house.start()
     house.spawn("fix", app, "/shell head -c 40000000 /dev/urandom > big.bin; echo 1 > small", "--worktree")
@@ -149,6 +150,7 @@ def test_a_filter_that_hangs_holds_no_other_agent_up_and_ends_with_the_daemon(ho
     wait_until(lambda: not hanging(), "the filter is dead")
 
 
+@pytest.mark.slow
 def test_many_files_are_kept(house, app):
     house.start()
     house.spawn("fix", app, "/shell mkdir many; cd many; seq 10000 | xargs touch", "--worktree")

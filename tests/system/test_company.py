@@ -53,6 +53,7 @@ def test_allowed_names_are_reached_through_the_companys_proxy(company, world):  
     assert "s3cret" not in house.log + str(house.events("anna")) + str(house.ok("show", "anna"))
 
 
+@pytest.mark.slow
 @BOTH_FORMS
 def test_a_proxy_that_refuses_or_is_down_is_told(company):
     house = company('upstream_proxy = "http://9.9.9.9:3128"')

@@ -117,6 +117,7 @@ NOTE_DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_damaged_note_for_the_next_daemon_stops_nobody(house):
     """Each of several running turns has another of its notes damaged; the daemon starts, and all of them end well.

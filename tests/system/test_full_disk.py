@@ -303,6 +303,7 @@ def hoarding(disk, until, *more):
     return work
 
 
+@pytest.mark.slow
 def test_a_turn_that_fills_the_disk_without_pause_can_be_stopped(disk, until):
     house = disk.house
     hoarding(disk, until, "bert", "carl", "dora")

@@ -161,6 +161,7 @@ def stopped_once(pid):
     return nullcontext()
 
 
+@pytest.mark.slow
 def test_one_whose_outer_process_is_stopped(house, until):
     house.start(agent=house.program(HANG), config=CONFIG)
     for number, (verb, state, adopted, stopped) in enumerate((
@@ -229,6 +230,7 @@ def test_a_command_of_exec_whose_outer_process_is_stopped(house, until):
             until(lambda: not house.sandboxed(), "its end")
 
 
+@pytest.mark.slow
 def test_a_daemon_killed_while_it_stops_a_turn_is_followed_by_one_that_goes_on(house, until):
     house.start(agent=house.program(HANG), config="[turns]\nstop_grace = 1.0\n")
     states = {"suspend": "suspended", "interrupt": "idle"}

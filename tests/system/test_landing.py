@@ -3,6 +3,8 @@
 import json
 import signal
 
+import pytest
+
 from tests.support.waiting import wait_until
 from tests.system.test_clones import app, commit, fingerprint, git
 
@@ -74,6 +76,7 @@ def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app
     assert house.events("fix", "worktree:landed")
 
 
+@pytest.mark.slow
 def test_after_a_rebase_onto_the_target_only_the_agents_own_commits_count(house, app):
     me(house, app)
     house.start()
@@ -231,6 +234,7 @@ def test_gits_own_sentence_when_the_checkout_refuses_and_a_removed_agents_landin
     assert not (app / "a.txt").exists()
 
 
+@pytest.mark.slow
 def test_several_land_in_the_order_of_their_age_with_the_agents_gone(house, app):
     """`test_landing_kills` has ten."""
     me(house, app)

@@ -390,6 +390,7 @@ print(shake(host), shake("evil.test"), shake("evil.test", warning), shake(host, 
 """
 
 
+@pytest.mark.slow
 @ONE_FORM
 def test_nothing_stands_before_a_hello(net, until):
     """In a fresh turn, in one that another daemon has taken over, and in a person's command."""

@@ -118,6 +118,7 @@ def begin(house, settings, files, script, **how):
     return works
 
 
+@pytest.mark.slow
 def test_a_filter_of_the_persons_holds_where_its_program_is_shown(house, tools):
     script = "printf large > a.bin && git add -A && git commit -qm a && printf other > b.bin"
     works = begin(house, LFS, {}, script, config=f'[agent]\npath = ["{tools}"]\n')
@@ -131,6 +132,7 @@ def test_a_filter_of_the_persons_holds_where_its_program_is_shown(house, tools):
         assert "without" not in house.show(name), name
 
 
+@pytest.mark.slow
 def test_a_pointer_that_becomes_content_for_want_of_a_filter_is_told(house):
     change = "printf content > a.bin; sed -i s/5/6/ sub.bin; printf text > b.txt"
     pointers = dict.fromkeys(("a.bin", "sub.bin", "other.bin"), POINTER.format("0" * 64))

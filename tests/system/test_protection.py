@@ -146,6 +146,7 @@ def test_ordinary_git_on_the_host_leaves_the_configuration_protected(agent):
     assert agent.attention["kind"] == "idle"
 
 
+@pytest.mark.slow
 def test_a_script_that_replaces_the_configuration_in_a_loop_ends_no_turn_and_leaves_no_other_unprotected(agent):
     """Faster than a look takes, and for longer than a few looks; another workspace changes meanwhile."""
     house = agent.house

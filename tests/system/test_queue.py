@@ -30,6 +30,7 @@ def begun(house):
     return [names[event["agent"]] for event in events if event["kind"] == "turn:started"]
 
 
+@pytest.mark.slow
 def test_a_family_that_floods_the_queue_does_not_keep_others_from_their_turns(house, until):
     house.start(config=ONE)
     work = house.workspace()

@@ -71,6 +71,7 @@ def test_restore_puts_commits_and_files_back_and_keeps_what_was_there_or_refuses
     assert "has ended" in three.ctl("restore", "fix", "--turn", "1").error
 
 
+@pytest.mark.slow
 def test_restore_ends_an_unfinished_rebase_and_makes_a_missing_git_directory_anew(three, app):
     deeds = (
         "git checkout -q -- . ; git checkout -qb side HEAD~2; echo other > b.txt; git add -A; git commit -qm other; "

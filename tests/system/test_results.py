@@ -134,11 +134,16 @@ def test_end_agent_takes_the_subtree_deepest_first_and_own_descendants_alone(hou
     house.spawn("root", work, "\n".join([branch, tool("spawn_agent", name="beside", prompt="/say hello")]))
     house.spawn("stranger", work)
     until((work / "leaf").exists, "the leaf's turn")
-    until(lambda: all(house.show(name)["state"] == "idle" for name in ("root", "branch", "beside")), "quiet")
+
+    def quiet():
+        # In one look: the end of a child wakes its parent in the same moment.
+        return {agent["state"] for agent in house.ok("ls") if agent["name"] != "leaf"} == {"idle"}
+
+    until(quiet, "the end of all turns but the leaf's")
     refusals = send(house, "branch", *(tool(verb, name=name) for verb in ("end_agent", "interrupt_agent")
                                        for name in ("root", "branch", "beside", "stranger", "nobody")))  # fmt: skip
     assert all(text.startswith("!") for text in refusals), refusals
-    assert {agent["state"] for agent in house.ok("ls") if agent["name"] != "leaf"} == {"idle"}
+    until(quiet, "that all of them are still there")
     said, again = send(house, "root", *[tool("end_agent", name="branch", reason="enough of it")] * 2)
     assert said.index("leaf") < said.index("branch")
     assert "already" in again

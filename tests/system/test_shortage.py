@@ -46,6 +46,7 @@ def settled(house, until, before):
     until(lambda: not opened(house) - before, f"the closing of all but {before}")
 
 
+@pytest.mark.slow
 def test_turns_and_commands_in_a_git_workspace_cost_no_descriptor(daemon, until):
     work = daemon.workspace(git=True)
     daemon.git(work, "init", "-q", "nested")
@@ -134,6 +135,7 @@ ROOMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rooms", ROOMS)
 def test_a_turn_that_finds_no_descriptor_says_so_wherever_it_is(house, until, rooms):
     """The limit is lowered to just above what is in use, below what is held in reserve, and raised again."""

@@ -140,6 +140,7 @@ def test_a_tree_of_a_removed_agent_is_not_kept_over_a_newer_agents_refs(house, i
     assert [tree["id"] for tree in house.ok("trees")] == [house.show("fix")["id"]]
 
 
+@pytest.mark.slow
 def test_a_prune_that_a_kill_cut_short_is_finished(house, app):
     for number, point in enumerate(("after commit: prune intended", "after: tree removed", "before commit: tree pruned")):
         name = f"fix-{number}"

@@ -58,6 +58,7 @@ def test_send_and_wait_prints_the_result_of_the_turn_after_the_wait(daemon):
     assert (done.code, "merged" in done.out) == (0, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["before commit: turn accounted for#2", "after commit: turn accounted for#2"])
 def test_a_daemon_killed_around_the_childs_last_turn_wakes_the_parent_once(house, until, point):
     house.start(environment={KILL_AT: point})

@@ -164,6 +164,7 @@ def test_a_directory_is_settled_when_each_file_in_it_is(work):
     assert not copies.is_settled(str(work / "hooks"), copy)
 
 
+@pytest.mark.slow
 def test_many_packs_are_not_searched_for_ever(tmp_path, work, monkeypatch):
     (tmp_path / "pack").mkdir()
     for number in range(5000):
