@@ -6,6 +6,7 @@ sandbox and is skipped; run as root, few are.
 
 import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -438,7 +439,7 @@ def test_pytest_runs(house):
     tests = "def test(tmp_path, capfd):\\n    import subprocess; subprocess.run(['true'], check=True)\\n"
     # This workspace lies below the directory that pytest makes for its user; a sandbox shows that read-only.
     script = (
-        f'printf "{tests}" > test_x.py; {sys.executable} -m pytest -q -n 2 -p no:cacheprovider --basetemp /tmp/x test_x.py'
-        " | grep -o '1 passed'"
+        f'printf "{tests}" > test_x.py; {shlex.quote(sys.executable)} -m pytest -q -n 2 -p no:cacheprovider '
+        "--basetemp /tmp/x test_x.py | grep -o '1 passed'"
     )
     tool(house, "python3", script, "1 passed", config=f"[agent]\nbind_ro = {places}\n")
