@@ -18,10 +18,14 @@ def daemon(shared):
 
 
 def stopped(pid):
+    """A shell that waits for its child's exec can't be interrupted (vfork(2)); it stops before it executes another."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
+        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return True  # it is gone
+    fields = dict(line.split(":\t", 1) for line in status.splitlines())
+    pending = int(fields["ShdPnd"], 16) >> (signal.SIGSTOP - 1) & 1
+    return fields["State"][0] in "TtZX" or (fields["State"][0] == "D" and bool(pending))
 
 
 def check_frozen(house):
