@@ -95,7 +95,7 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path):
-    database.begin(tmp_path / "substrat.db")
+    database.lay_down(tmp_path / "substrat.db")
     opened = Store(str(tmp_path / "substrat.db"))
     yield opened
     opened.close()
@@ -192,7 +192,7 @@ class AgentsFixture:
     def __init__(self, path, clock, free=lambda _path: 1 << 60, **settings):
         self.path = path
         self.clock = clock
-        database.begin(path)
+        database.lay_down(path)
         self.store = FragileStore(path)
         self.config = config.parse(settings)
         self.free = free

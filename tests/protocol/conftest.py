@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import database, forked
+from tests.support import forked
 from tests.support.daemon import PROGRAMS
 from tests.support.waiting import PATIENCE, wait_until
 from tests.support.wire import Wire
@@ -77,9 +77,13 @@ class ProtocolDaemon:
             "SUBSTRAT_AGENT_BINARY": str(PROGRAMS / "cursor-agent-standin"),
         }
         words = ["--state-dir", self.state, "--runtime-dir", self.runtime, "--config", self.config]
-        database.begin_state(self.state)
         self.daemon = forked.start(
-            [PROGRAMS / "substratd"], words, environment=environment, log=self.log, directory=self.root
+            [PROGRAMS / "substratd"],
+            words,
+            environment=environment,
+            log=self.log,
+            state=self.state,
+            directory=self.root,
         )
         wait_until(self._answers, "the daemon's answer")
         return self

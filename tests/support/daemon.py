@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support import database, forked
+from tests.support import forked
 from tests.support.processes import descriptors, is_alive, link, processes
 from tests.support.waiting import PATIENCE, wait_until
 from tests.support.wire import Wire
@@ -207,13 +207,10 @@ class DaemonFixture:
             words += ["--config", self.config]
         log = self.directory / f"daemon-{len(self._started)}.log"
         prefix = (*prefix, *self.prefix)
-        executed = executed or bool(prefix) or forked.EXECUTED
-        if not executed:
-            database.begin_state(self.state)
         process: Any = forked.start(
             [*prefix, PROGRAMS / "substratd"], [*words, *arguments],
             environment=self.environment(**{name: value for name, value in more.items() if value}),
-            log=log, directory=self.directory, executed=executed,
+            log=log, state=self.state, directory=self.directory, executed=executed or bool(prefix),
         )  # fmt: skip
         process.log = log
         self._started.append(process)

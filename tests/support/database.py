@@ -1,5 +1,5 @@
 """A database of this version with nothing in it, for tests whose subject isn't how one is made: that takes ten times as
-long as to open it, because each migration of the past is run. With `SUBSTRAT_TEST_DAEMONS=executed` daemons make their own.
+long as to open it, because each migration of the past is run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 @functools.cache
-def _bytes() -> bytes:
+def empty_database() -> bytes:
+    """Such a database, as a file's bytes."""
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "substrat.db")
         Store(path).close()
@@ -27,17 +28,17 @@ def _bytes() -> bytes:
             return file.read()
 
 
-def begin(path: StrPath) -> None:
-    """Write such a database unless there is one."""
+def lay_down(path: StrPath) -> None:
+    """Write such a database to a path unless a file is there."""
     with (
         contextlib.suppress(FileExistsError),
         open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
     ):
-        file.write(_bytes())
+        file.write(empty_database())
 
 
-def begin_state(directory: Path) -> None:
-    """Make a state directory with such a database unless there is one."""
+def lay_down_state(directory: Path) -> None:
+    """Make a state directory with such a database in it, unless the directory exists."""
     if not directory.exists():
         directory.mkdir(mode=0o700)
-        begin(directory / "substrat.db")
+        lay_down(directory / "substrat.db")

@@ -1,22 +1,16 @@
-"""Daemons and commands for tests, forked from a process that has imported theirs once: most of a start is importing.
+"""Daemons and commands for tests, forked from a fork server, which has imported `substratd` or `substratctl` once: that is
+most of a start.
 
-Such a process has its own arguments, environment, directory, files and name, and runs the `main` of `substratd` or
-`substratctl` to its end and the interpreter's. Two things are not its own: what `/proc` tells of its environment and its
-command line. With `SUBSTRAT_TEST_DAEMONS=executed` all are the installed programs, as they are where a test asks for that:
-CI runs both.
-
-Run as a program it is the process that forks: it reads requests from its standard input, a socket, as lines of JSON, and
-answers with the pid of each fork and later with how that ended.
+For example `run("substratctl", ["ls"], …)` asks the fork server of `substratctl`, which this process starts once, for a
+fork that runs `ls`. Where a test asks for it, or with `SUBSTRAT_TEST_DAEMONS=executed`, the installed program is executed
+instead. CI runs both.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import functools
-import gc
-import importlib
 import itertools
 import json
 import os
@@ -26,22 +20,19 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from substrat import config, paths
+from tests.support import database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from _typeshed import StrPath
 
 EXECUTED = os.environ.get("SUBSTRAT_TEST_DAEMONS") == "executed"
-PR_SET_NAME = 15
-PROGRAMS = {"substratd": "substrat.daemon.main", "substratctl": "substrat.cli.main"}
-VERBS = ("end", "interrupt", "logs", "ls", "merge", "resume", "rm", "send", "show", "spawn", "suspend", "wait")
+SERVER = Path(__file__).with_name("fork_server.py")
 RUN = 40.0  # seconds that a command may take
 
 
@@ -89,7 +80,7 @@ class ForkServer:
         self._socket, theirs = socket.socketpair()
         with theirs:
             environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-            command = [sys.executable, "-I", __file__, program]
+            command = [sys.executable, "-I", os.fspath(SERVER), program]
             self._process = subprocess.Popen(
                 command, env=environment, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd="/"
             )
@@ -145,11 +136,16 @@ def start(
     *,
     environment: Mapping[str, str],
     log: Path,
+    state: Path,
     directory: StrPath,
-    executed: bool = EXECUTED,
+    executed: bool = False,
 ) -> Forked | subprocess.Popen[bytes]:
-    """Start a daemon, `executed` or forked; its output goes to the end of a file."""
-    if not executed:
+    """Start a daemon, `executed` or forked; its output goes to the end of a file.
+
+    A forked one finds an empty database of this version in its `state` directory, an executed one makes its own.
+    """
+    if not (executed or EXECUTED):
+        database.lay_down_state(state)
         log.touch()
         files = (os.devnull, log, log)
         return fork_server("substratd").spawn(arguments, environment=environment, files=files, directory=directory)
@@ -201,93 +197,3 @@ def read_to_the_end(process: Forked, *descriptors: int) -> dict[int, bytes]:
                 if not data:
                     selector.unregister(key.fd)
     return found
-
-
-# What forks
-
-
-def open_again(stream: Any) -> Any:
-    return open(stream.fileno(), stream.mode, encoding=stream.encoding, errors=stream.errors, closefd=False)
-
-
-def wait_for_requests(control: socket.socket) -> tuple[list[str], dict[str, str], str]:
-    """Fork a process for each request; returns only in such a process, with its request."""
-    lines = control.makefile("rb", buffering=0)
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    forks: dict[int, tuple[int, int]] = {}  # by the descriptor that tells their end
-    while True:
-        for descriptor, _ in poll.poll():
-            if descriptor in forks:
-                poll.unregister(descriptor)
-                os.close(descriptor)
-                number, pid = forks.pop(descriptor)
-                _, status = os.waitpid(pid, 0)
-                with contextlib.suppress(OSError):  # the tests have ended
-                    control.sendall(json.dumps(["ended", number, os.waitstatus_to_exitcode(status)]).encode() + b"\n")
-                continue
-            line = lines.readline()
-            if not line:
-                os._exit(0)
-            number, arguments, environment, files, directory = json.loads(line)
-            opened = [os.open(path, how) for path, how in zip(files, MODES, strict=True)]
-            pid = os.fork()
-            if pid == 0:
-                for other in forks:
-                    os.close(other)
-                lines.close()
-                control.close()
-                for standard, given in enumerate(opened):
-                    os.dup2(given, standard)
-                    os.close(given)
-                # They remember what kind of file they were made of.
-                sys.stdin, sys.stdout, sys.stderr = map(open_again, (sys.stdin, sys.stdout, sys.stderr))
-                return arguments, environment, directory
-            for given in opened:
-                os.close(given)
-            ending = os.pidfd_open(pid)
-            forks[ending] = number, pid
-            poll.register(ending, select.POLLIN)
-            control.sendall(json.dumps(["started", number, pid]).encode() + b"\n")
-
-
-MODES = (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_APPEND)
-
-
-def main(program: str) -> None:
-    run_program = importlib.import_module(PROGRAMS[program]).main
-    if program == "substratctl":
-        for verb in VERBS:
-            importlib.import_module(f"substrat.cli.verbs.{verb}")
-    else:
-        config.load(os.devnull, {})  # what the first call makes for all later ones
-        paths.state_dir()
-    gc.collect()
-    gc.freeze()  # what is never looked at isn't copied
-    control = socket.socket(fileno=os.dup(0))
-    arguments, environment, directory = wait_for_requests(control)
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(directory)
-    sys.argv = [program, *arguments]
-    ctypes.CDLL(None).prctl(PR_SET_NAME, program.encode(), 0, 0, 0)
-    end(run_program)
-
-
-def end(run_program: Callable[[], int]) -> NoReturn:
-    """Run a program and end as the interpreter does, but for taking apart each object that the fork shares: that is half of
-    a short command's time.
-    """
-    try:
-        code = run_program()
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else 1
-    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

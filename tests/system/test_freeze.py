@@ -18,7 +18,11 @@ def daemon(shared):
 
 
 def stopped(pid):
-    """A shell that waits for its child's exec can't be interrupted (vfork(2)); it stops before it executes another."""
+    """Whether a process executes nothing until it is continued, or is gone.
+
+    A shell that waits for its child's exec (vfork(2)) can't be interrupted. With SIGSTOP pending it counts as stopped,
+    because it stops before it runs on.
+    """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -143,7 +143,7 @@ def test_end_agent_takes_the_subtree_deepest_first_and_own_descendants_alone(hou
     refusals = send(house, "branch", *(tool(verb, name=name) for verb in ("end_agent", "interrupt_agent")
                                        for name in ("root", "branch", "beside", "stranger", "nobody")))  # fmt: skip
     assert all(text.startswith("!") for text in refusals), refusals
-    until(quiet, "that all of them are still there")
+    until(quiet, "the end of the turn that asked, and of no agent")
     said, again = send(house, "root", *[tool("end_agent", name="branch", reason="enough of it")] * 2)
     assert said.index("leaf") < said.index("branch")
     assert "already" in again
