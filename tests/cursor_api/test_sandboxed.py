@@ -67,8 +67,8 @@ def test_a_failed_turn_is_a_failure_with_its_reason(daemon):
 
 
 def test_a_timeout_interrupts_the_turn(daemon):
-    found = query(HELD, sandboxed=True, timeout=1, output_format="stream-json")
-    assert (found.success, found.error) == (False, "Request timed out after 1 s")
+    found = query(HELD, sandboxed=True, timeout=2, output_format="stream-json")
+    assert (found.success, found.error) == (False, "Request timed out after 2 s")
     assert found.result == "begun"
 
 

@@ -10,6 +10,7 @@ from substrat.core.netfilter.names import AllowList
 from substrat.daemon.network import dialer
 from substrat.daemon.network.decisions import Decision, Decisions
 from substrat.daemon.network.dialer import Dialer, NotConnected, target_of
+from tests.support.waiting import PATIENCE
 
 
 async def test_look_ups_that_are_never_answered_leave_other_turns_and_the_daemon_their_threads(monkeypatch):
@@ -31,6 +32,7 @@ async def test_look_ups_that_are_never_answered_leave_other_turns_and_the_daemon
             with pytest.raises(NotConnected, match="no answer in time"):
                 await hanging.dial(target_of("hangs.test", 443))
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+        monkeypatch.setattr(dialer, "_LOOKUP_SECONDS", PATIENCE)
         with pytest.raises(NotConnected, match="leads to"):  # looked up, and refused as this machine's
             await other.dial(target_of("answers.test", 443))
     finally:
