@@ -39,6 +39,8 @@ def outcome_of(name: str, record: Iterable[str], code: int) -> Outcome:
     told = code == 0 or (code == 1 and (failed or broken)) or (code == 2 and broken)
     if "finished" not in kinds or not told:
         broken = broken | {name: f"exit {code}"}
+    if "crashed" in kinds and not (failed or broken):  # between two tests, or after the last
+        broken = {name: "a process that ran tests has ended early"}
     passed = found["passed"].keys() - failed.keys()
     return Outcome(passed, found["skipped"].keys() - passed - failed.keys(), failed, broken, "crashed" in kinds)
 
@@ -55,14 +57,16 @@ def last_lines(outcomes: Mapping[str, Outcome], repeated: Mapping[str, Outcome],
     """Say what all stages came to together; the first line begins with FAILED unless nothing failed."""
     failed, flaky, excused = [], [], []
     for name, outcome in outcomes.items():
+        again = repeated.get(name, Outcome())
         for test, error in outcome.failed.items():
             if test in quarantined:
                 excused.append(f"quarantined {shortened(test, LONGEST_ID)}")
-            elif name in repeated and test in repeated[name].passed:
+            elif test in again.passed:
                 flaky.append(f"flaky {shortened(test, LONGEST_ID)}")
             else:
                 failed.append(f"FAILED {shortened(test, LONGEST_ID)} - {error}")
-        failed += [f"FAILED {shortened(what, LONGEST_ID)} - {error}" for what, error in outcome.broken.items()]
+        broken = {**outcome.broken, **again.broken}
+        failed += [f"FAILED {shortened(what, LONGEST_ID)} - {error}" for what, error in broken.items()]
     passed = sum(len(outcome.passed) for outcome in outcomes.values()) + len(flaky)
     skipped = sum(len(outcome.skipped) for outcome in outcomes.values())
     total = f"{passed} passed, {len(failed)} failed" + (f", {skipped} skipped" if skipped else "")

@@ -67,6 +67,7 @@ def gate(tmp_path):
         (tmp_path / "suite" / "test_it.py").write_text(HEAD + text)
         (tmp_path / "tests" / "quarantine.txt").write_text(f"# comment\n\n{quarantine}")
         environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "SPREAD": f"-n {workers}"}
+        environment["PYTEST_ADDOPTS"] = "-k nothing"  # of a person who runs single tests
         command = [sys.executable, PROGRAM, *stages]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         lines = done.stdout.splitlines()
@@ -99,6 +100,50 @@ def test_each_stage_runs_and_failed_tests_run_once_more(gate, tmp_path):
 def test_a_flaky_test_fails_no_run(gate):
     code, lines, _ = gate("def test_once():\n    assert not first('once')", "quick", workers=0)
     assert (code, lines) == (0, ["flaky suite/test_it.py::test_once", "2 passed, 0 failed"])
+
+
+ENDS_EARLY = """
+class Ending:
+    def pytest_sessionfinish(self):
+        os._exit(11)
+
+def test_last(request):
+    request.config.pluginmanager.register(Ending())
+"""
+HIDES = "def test_x():\n    Path(os.environ['SUBSTRAT_TEST_RUN']).write_text('[')\n"
+KILLS_AT_THE_END_OF_THE_SECOND_RUN = """
+@pytest.fixture
+def end():
+    again = not first("begun")
+    yield
+    if again:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def test_once(end):
+    assert not first("once")
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (ENDS_EARLY, ["FAILED quick - a process that ran tests has ended early", "2 passed, 1 failed"]),
+        (
+            HIDES,
+            [
+                "FAILED quick left something behind - it isn't known what: leftovers.py ended with exit 1",
+                "2 passed, 1 failed",
+            ],
+        ),
+        (
+            KILLS_AT_THE_END_OF_THE_SECOND_RUN,
+            ["FAILED quick - exit -9", "flaky suite/test_it.py::test_once", "2 passed, 1 failed"],
+        ),
+    ],
+)
+@pytest.mark.slow
+def test_a_run_that_went_wrong_beside_its_tests_has_failed(gate, text, lines):
+    assert gate(text, "quick")[:2] == (1, lines)
 
 
 CRASHES = "def test_once():\n    assert not first('once')\n\ndef test_crashes():\n    os._exit(7)\n"

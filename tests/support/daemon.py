@@ -128,7 +128,6 @@ class DaemonFixture:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.sandboxed()
         for process in self._started:
             if process.poll() is None:
                 process.kill()

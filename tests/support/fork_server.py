@@ -7,6 +7,8 @@ with the process's pid and later with how the process ended. For example, on one
     ["started", 3, 4711]
     ["ended", 3, 0]
 
+An `errno` is answered if there is no fork: `["refused", 3, 11]`.
+
 A fork has its own arguments, environment, directory, files and name, and runs the program's `main`. What `/proc` tells of
 its environment and command line is the fork server's.
 """
@@ -69,9 +71,13 @@ def wait_for_requests(control: socket.socket) -> Request:
             if not line:
                 os._exit(0)
             request = Request(*json.loads(line))
-            # Before the answer, because whoever asked may close them then.
-            opened = [os.open(path, mode) for path, mode in zip(request.files, MODES, strict=True)]
-            pid = os.fork()
+            try:
+                # Before the answer, because whoever asked may close them then.
+                opened = [os.open(path, mode) for path, mode in zip(request.files, MODES, strict=True)]
+                pid = os.fork()
+            except OSError as problem:  # the machine is short of something: this test's failure, not the next one's
+                answer("refused", request.number, problem.errno)
+                continue
             if pid == 0:
                 for other in forks:
                     os.close(other)
@@ -90,7 +96,8 @@ def wait_for_requests(control: socket.socket) -> Request:
 
 
 def open_again(stream: Any) -> Any:
-    return open(stream.fileno(), stream.mode, encoding=stream.encoding, errors=stream.errors, closefd=False)
+    buffering = 1 if stream.line_buffering else -1
+    return open(stream.fileno(), stream.mode, buffering, stream.encoding, stream.errors, closefd=False)
 
 
 def take_on(program: str, request: Request) -> None:

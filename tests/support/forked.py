@@ -1,9 +1,9 @@
-"""Daemons and commands for tests, forked from a fork server, which has imported `substratd` or `substratctl` once: that is
-most of a start.
+"""Daemons and commands for tests, forked from a fork server, which has imported `substratd` or `substratctl` once: a start
+is mostly importing.
 
 For example `run("substratctl", ["ls"], …)` asks the fork server of `substratctl`, which this process starts once, for a
-fork that runs `ls`. Where a test asks for it, or with `SUBSTRAT_TEST_DAEMONS=executed`, the installed program is executed
-instead. CI runs both.
+fork that runs `ls`. The installed program is executed instead where a test asks for it, where a fork would differ (`run`),
+and everywhere with `SUBSTRAT_TEST_DAEMONS=executed`, as in CI's slow tests.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Forked:
         if self.returncode is None:
             self.returncode = self._server.status(self._number, timeout)
         if self.returncode is None:
-            raise subprocess.TimeoutExpired(["substratd"], timeout or 0.0)
+            raise subprocess.TimeoutExpired([self._server.program], timeout or 0.0)
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -77,6 +77,7 @@ class ForkServer:
     """The process that forks, as tests see it. It ends with them, because its socket does."""
 
     def __init__(self, program: str) -> None:
+        self.program = program
         self._socket, theirs = socket.socketpair()
         with theirs:
             environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
@@ -106,9 +107,11 @@ class ForkServer:
             kind, _, pid = self._read()
             if kind == "started":
                 return Forked(self, number, pid)
+            if kind == "refused":
+                raise OSError(pid, os.strerror(pid))
 
     def status(self, number: int, timeout: float | None) -> int | None:
-        """How a daemon ended; None if it didn't in so many seconds."""
+        """How a fork ended; None if it didn't in so many seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while number not in self._ended:
             left = None if deadline is None else max(0, deadline - time.monotonic())
@@ -142,7 +145,7 @@ def start(
 ) -> Forked | subprocess.Popen[bytes]:
     """Start a daemon, `executed` or forked; its output goes to the end of a file.
 
-    A forked one finds an empty database of this version in its `state` directory, an executed one makes its own.
+    Where there is no `state` directory, an executed one makes it, and a forked one finds an empty database of this version.
     """
     if not (executed or EXECUTED):
         database.lay_down_state(state)

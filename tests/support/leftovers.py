@@ -88,12 +88,13 @@ def _above(pid: int) -> set[int]:
     found = set()
     while pid > 0 and pid not in found:
         found.add(pid)
-        pid = int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
+        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        pid = int(fields[1]) if fields else 0  # it has ended meanwhile
     return found
 
 
 def _mounts(places: list[str]) -> list[str]:
-    points = [line.split()[4] for line in _read("/proc/self/mountinfo").decode().splitlines()]
+    points = [os.fsdecode(line.split(b" ")[4]) for line in _read("/proc/self/mountinfo").splitlines()]
     return [f"mount {point}" for point in points if any(f"{point}/".startswith(f"{place}/") for place in places)]
 
 
