@@ -44,10 +44,7 @@ def _set_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) == signal.SIG_IGN:
-            # A run under nohup goes on after a hangup; a handler isn't inherited by the programs that it starts.
-            signal.signal(number, (lambda *_: None) if number == signal.SIGHUP else signal.SIG_DFL)
-    if "PYTEST_XDIST_WORKER" in os.environ:  # the process that started this one knows about nohup, and takes it along
-        signal.signal(signal.SIGHUP, lambda *_: None)
+            signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
