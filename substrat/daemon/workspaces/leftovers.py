@@ -103,8 +103,15 @@ def _works_in(process: str, places: tuple[str, ...]) -> bool:
 
 
 def _may_see(pid: int, places: tuple[str, ...]) -> bool:
-    """Say whether a process in another mount namespace, such as another agent's git, may see one of these directories."""
+    """Say whether a process in another mount namespace, such as another agent's git, may see one of these directories.
+
+    Raises:
+        FileNotFoundError: it has ended.
+    """
     theirs = procfs.mounts(pid)
+    if not theirs:
+        os.readlink(f"/proc/{pid}/ns/mnt")  # this fails if it has ended meanwhile
+        return True
     own = sorted(procfs.mounts(os.getpid()), key=lambda mount: len(mount.point))
     for place in places:
         under = [mount for mount in own if is_within(place, mount.point)][-1]
@@ -112,4 +119,4 @@ def _may_see(pid: int, places: tuple[str, ...]) -> bool:
         for mount in theirs:
             if mount.device == under.device and (is_within(path, mount.root) or is_within(mount.root, path)):
                 return True
-    return not theirs
+    return False
