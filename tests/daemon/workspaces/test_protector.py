@@ -1,17 +1,19 @@
 """The look at a workspace at a turn's start and end, where there is more than can be protected."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from substrat.daemon.agents.findings import INCOMPARABLE, Findings
 from substrat.daemon.state.layout import Layout
-from substrat.daemon.workspaces import workspace_scan
+from substrat.daemon.workspaces import leftovers, workspace_scan
 from substrat.daemon.workspaces.protector import WorkspaceProtector
 from substrat.daemon.workspaces.scan_record import Bounds
 from substrat.daemon.workspaces.user import User
 from tests.daemon.workspaces.repositories import git
+from tests.support.waiting import wait_until
 
 
 class Turns:
@@ -87,3 +89,29 @@ async def test_a_commit_changes_nothing_that_was_accepted(turns, work):
     await turns.accept()
     committed = [Path(work / f"r{number}") for number in range(9)]
     assert await turns.turn(lambda: [git(one, "commit", "-q", "--allow-empty", "-m", "x") for one in committed]) == []
+
+
+@pytest.fixture
+def waiting_git(turns, work):
+    """A git in the workspace that ends when its input does."""
+    with subprocess.Popen(("git", "cat-file", "--batch"), cwd=work, stdin=subprocess.PIPE) as process:
+        wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "git\n", "its start")
+        yield process
+
+
+async def test_a_git_that_may_hold_a_lock_for_a_moment_does_not_keep_it(turns, waiting_git, work, monkeypatch):
+    remove, looks = leftovers.remove, []
+    before = await turns.protector.unfinished(turns.agent)
+    lock = work / ".git/index.lock"
+    lock.touch()
+
+    def remove_and_end_the_git(*where):
+        looks.append(remove(*where))
+        if waiting_git.poll() is None:
+            waiting_git.communicate()
+        return looks[-1]
+
+    monkeypatch.setattr(leftovers, "remove", remove_and_end_the_git)
+    assert await turns.protector.remove_locks(turns.agent, before) == [str(lock)]
+    assert not looks[0], "the control"
+    assert not lock.exists()
