@@ -36,7 +36,9 @@ SAME_FOR_ALL_USERS = (
         )
     ),
 )  # fmt: skip
-"""Tests whose subject doesn't know who the user is: the life of agents and turns, what is stored, what people read."""
+"""Tests that the ordinary user leaves out, because what they test doesn't depend on the user: how agents and turns live,
+what is stored, what people read.
+"""
 FORBIDDEN = 77
 CAN_MAKE_SANDBOXES = f"""
 import sys
@@ -51,20 +53,20 @@ if obstacle is not None:
 
 @dataclass(frozen=True)
 class Tests:
-    """Tests that run under one user in the same surroundings."""
+    """Tests of one stage, which run as one user, in one directory and with one environment."""
 
     pytest: tuple[str, ...]
     selection: tuple[str, ...]
     directory: Path
     environment: Mapping[str, str]
     record: Path
-    """The file for what each test came to: `tests/support/record.py` writes it."""
+    """The file into which `tests/support/record.py` writes the result of each test."""
     places: Path
-    """The file for the directories that the tests make: by these `tests/support/leftovers.py` knows what they leave."""
+    """The file into which `tests/support/leftovers.py` writes each directory that the tests make."""
 
 
 def run_program(command: Iterable[str], directory: Path, environment: Mapping[str, str]) -> int:
-    """Run a program to its end, also when this program is asked to end."""
+    """Run a program and return its exit status; an interrupt ends the program before it is raised again."""
     with subprocess.Popen(list(command), cwd=directory, env=environment, stdin=subprocess.DEVNULL) as process:
         try:
             return process.wait()
@@ -78,8 +80,8 @@ def run_program(command: Iterable[str], directory: Path, environment: Mapping[st
 
 
 def run_check(target: str) -> Outcome:
-    """Run a target of the Makefile that tests nothing."""
-    environment = {**os.environ, "RUFF_OUTPUT_FORMAT": "concise"}  # a finding in one line
+    """Run `make lint` or `make types`; a finding is one line."""
+    environment = {**os.environ, "RUFF_OUTPUT_FORMAT": "concise"}
     command = ["make", "--no-print-directory", target]
     done = subprocess.run(
         command,
@@ -100,7 +102,7 @@ def run_check(target: str) -> Outcome:
 
 
 def run_tests(name: str, tests: Tests, only: Iterable[str] = ()) -> Outcome:
-    """Run the tests of a stage, or only some, one after the other."""
+    """Run the tests of a stage; given some of their ids, run only these, one after the other."""
     tests.record.unlink(missing_ok=True)
     leftovers("begin", tests)
     selection = tuple(only) or (*SPREAD, *tests.selection)
@@ -114,12 +116,12 @@ def run_tests(name: str, tests: Tests, only: Iterable[str] = ()) -> Outcome:
 
 
 def leftovers(verb: str, tests: Tests) -> str:
-    """Note what is there before tests run, or return a line for each thing that they have left behind."""
+    """Begin the look for leftovers, or check, and return a line for each thing that the tests have left behind."""
     command = [sys.executable, str(LEFTOVERS), verb, str(tests.places)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False)
     if verb == "begin":
         done.check_returncode()
-        if os.getuid() == 0:  # an ordinary user's tests write to it
+        if os.getuid() == 0:  # the ordinary user's tests write to the file, too
             os.chown(tests.places, tests.directory.stat().st_uid, -1)
     elif done.returncode != 0 and not done.stdout:
         return f"it isn't known what: {LEFTOVERS.name} ended with exit {done.returncode}\n"
@@ -127,17 +129,25 @@ def leftovers(verb: str, tests: Tests) -> str:
 
 
 def tests_of_this_user(selection: str, record: Path, *more: str, **variables: str) -> Tests:
-    """The project's tests, here and by this user."""
-    # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
+    """Return tests that run in this directory, as the user who runs this program."""
     places = record.with_suffix(".places")
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # they may leave tests out
-    environment = {**own, "PYTHONDONTWRITEBYTECODE": "", "SUBSTRAT_TEST_RUN": str(places), **variables}
+    # A variable such as PYTEST_ADDOPTS may leave tests out.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    # With PYTHONDONTWRITEBYTECODE each of pytest's workers would compile all tests anew, longer than most tests run.
+    environment = {**kept, "PYTHONDONTWRITEBYTECODE": "", "SUBSTRAT_TEST_RUN": str(places), **variables}
     pytest = str(Path(sys.executable).with_name("pytest"))
     return Tests((pytest,), ("-m", selection, *more), Path.cwd(), environment, record, places)
 
 
 def tests_of_an_ordinary_user() -> Tests | None:
-    """Make the clone of a user who isn't root, with all that its tests need; None if he can't make sandboxes."""
+    """Clone the project for a user who isn't root, set the clone up, and return its tests.
+
+    Returns:
+        None if the user can't make sandboxes.
+
+    Raises:
+        subprocess.CalledProcessError: the clone can't be made or set up.
+    """
     try:
         home = pwd.getpwnam(USER).pw_dir
     except KeyError:
@@ -149,17 +159,17 @@ def tests_of_an_ordinary_user() -> Tests | None:
     subprocess.run(["chown", "-R", f"{USER}:", clone], check=True)
     variables = {"HOME": home, "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "CI": "true"}
     as_user = ("runuser", "-u", USER, "--", "env", "-i", *(f"{name}={value}" for name, value in variables.items()))
-    # A Python that this user may execute: root's own may lie in root's home.
+    # The user's Python is one of the system's: root's may lie in root's home, where the user may not execute it.
     set_up = """for p in /usr/bin/python3 /usr/local/bin/python3; do [ -x $p ] && export PYTHON=$p && break; done
         exec sh .ci/setup dev"""
     subprocess.run([*as_user, "sh", "-c", set_up], cwd=clone, stdin=subprocess.DEVNULL, check=True)
-    # The bubblewrap that the daemon would find: the system's, or the one that the set-up has installed.
+    # The clone's own code looks for bubblewrap, so it finds what a daemon would: the system's, or the set-up's.
     found = subprocess.run([*as_user, ".venv/bin/python", "-c", CAN_MAKE_SANDBOXES], cwd=clone, check=False)
     if found.returncode == FORBIDDEN:
         return None
     found.check_returncode()
     rooms = ("tests/system", "tests/redteam", "tests/sandbox", "tests/daemon", "tests/web/test_access.py")
-    record = clone / ".venv" / "record"  # the clone is new, and he may write there
+    record = clone / ".venv" / "record"  # the user may write there
     places = record.with_suffix(".places")
     pytest = (*as_user, f"SUBSTRAT_TEST_RUN={places}", ".venv/bin/pytest")
     left_out = (f"--ignore=tests/{name}" for name in SAME_FOR_ALL_USERS)
@@ -167,7 +177,7 @@ def tests_of_an_ordinary_user() -> Tests | None:
 
 
 class Run:
-    """The stages in their order, and what they came to."""
+    """One run of `.ci/run`: its stages and their outcomes."""
 
     def __init__(self, records: Path) -> None:
         executed = {"SUBSTRAT_TEST_DAEMONS": "executed", "SUBSTRAT_TEST_CASES": "some"}
@@ -181,7 +191,7 @@ class Run:
         self._quarantined: set[str] = set()
 
     def run(self, names: Iterable[str]) -> list[str]:
-        """Run stages and then the failed tests once more; returns the last lines."""
+        """Run the stages, run the failed tests once more, and return the last lines of `.ci/run`."""
         name = "quarantine"
         try:
             self._quarantined = read_quarantine(QUARANTINE.read_text()) if QUARANTINE.exists() else set()

@@ -296,7 +296,7 @@ def test_a_daemon_that_takes_its_time_is_told_of_once(ctl, fake, agent, words, l
 def test_what_may_take_long_says_nothing_of_the_daemon_and_stopping_says_what_it_waits_for(
     ctl, fake, agent, words, monkeypatch, looks
 ):
-    monkeypatch.setattr(connection_module, "SILENCE_S", 0.5)  # the greeting has to come within it
+    monkeypatch.setattr(connection_module, "SILENCE_S", 1.0)  # the greeting has to come within it
 
     def serve(peer):
         peer.greet()

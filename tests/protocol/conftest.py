@@ -19,7 +19,7 @@ from tests.support.wire import Wire
 
 
 class Caller:
-    """Somebody who lends descriptors: the command's output can be read from `out`."""
+    """A caller of `agent.exec`, who lends the daemon descriptors. What the command writes can be read from `out`."""
 
     def __init__(self, daemon):
         self.path = str(daemon.root / "caller")
@@ -109,7 +109,7 @@ class ProtocolDaemon:
         self.daemon.wait(PATIENCE)
 
     def close(self):
-        """Leave no process behind: the daemon suspends its agents; what it couldn't is killed by its pid."""
+        """Ask the daemon to suspend its agents and to end, then kill by its pid what is left of it and its sandboxes."""
         if self.daemon is not None:
             if self.daemon.poll() is None:
                 with contextlib.suppress(OSError, AssertionError), self.wire() as wire:
@@ -124,11 +124,11 @@ class ProtocolDaemon:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def chats(self):
-        """Where cursor-agent keeps the workspace's chats."""
+        """Return where cursor-agent keeps the workspace's chats."""
         return self.home / ".cursor" / "chats" / hashlib.md5(os.fsencode(self.workspace)).hexdigest()
 
     def _nothing_left(self):
-        """Kill whatever works in this house's workspace."""
+        """Kill the processes whose directory is the workspace; says whether there were none."""
         left = []
         for entry in os.listdir("/proc"):
             with contextlib.suppress(OSError):
@@ -165,7 +165,7 @@ class ProtocolDaemon:
         script = f"{before}/shell touch {mark.name}; while [ ! -e go ]; do sleep 0.02; done\n/say freed"
         self.spawn(wire, name, script)
         wait_until(mark.exists, f"the start of {name}")
-        # Its first lines are written by then, and perhaps not read yet.
+        # The agent has written its first lines by then; the daemon may not have read them yet.
         wait_until(lambda: wire.call("agent.show", agent=name)["session_id"], f"the session of {name}")
         return wire.call("agent.show", agent=name)
 
@@ -191,7 +191,7 @@ def daemon(house):
 
 @pytest.fixture(scope="session")
 def idle(tmp_path_factory):
-    """A house with a running daemon for tests that create no agents: one is enough for all of them."""
+    """A house with a running daemon, shared by all tests that create no agents."""
     found = ProtocolDaemon(tmp_path_factory.mktemp("idle"))
     try:
         yield found.start()
@@ -215,7 +215,7 @@ def wire(daemon):
 
 @pytest.fixture
 def caller(daemon):
-    """Somebody who lends descriptors for `agent.exec`."""
+    """A caller who lends the daemon descriptors for `agent.exec`."""
     found = Caller(daemon)
     yield found
     found.close()

@@ -1,16 +1,20 @@
 """The process from which tests' daemons and commands are forked: `fork_server.py substratd`, see `forked`.
 
-The fork server reads requests from its standard input, a socket, as lines of JSON, forks a process for each, and answers
-with the process's pid and later with how the process ended. For example, on one line each:
+The fork server's standard input is a socket. Requests and answers are lines of JSON. A request is the fields of `Request`:
 
     [3, ["ls"], {"HOME": "/tmp/home"}, ["/dev/null", "/tmp/out", "/tmp/out"], "/tmp"]
+
+The answers to request 3 are the pid of the fork, and at the fork's end its exit status:
+
     ["started", 3, 4711]
     ["ended", 3, 0]
 
-An `errno` is answered if there is no fork: `["refused", 3, 11]`.
+If the kernel refuses the fork, the only answer to request 3 is the kernel's errno:
 
-A fork has its own arguments, environment, directory, files and name, and runs the program's `main`. What `/proc` tells of
-its environment and command line is the fork server's.
+    ["refused", 3, 11]
+
+A fork has its own arguments, environment, directory, files and name, and runs the program's `main`. In `/proc`, the fork's
+environment and command line stay those of the fork server.
 """
 
 from __future__ import annotations
@@ -38,7 +42,15 @@ MODES = (os.O_RDONLY, os.O_WRONLY | os.O_APPEND, os.O_WRONLY | os.O_APPEND)
 
 
 class Request(NamedTuple):
-    """What to fork; `files` are the paths of its standard input, output and errors."""
+    """A process to fork.
+
+    Args:
+        number: the number of the request, which its answers repeat.
+        arguments: the arguments of the program, without the program's name.
+        environment: the environment of the process.
+        files: the paths of the standard input, output and errors of the process.
+        directory: the directory in which the process starts.
+    """
 
     number: int
     arguments: list[str]
@@ -48,7 +60,7 @@ class Request(NamedTuple):
 
 
 def wait_for_requests(control: socket.socket) -> Request:
-    """Fork a process for each request; returns only in a fork, with its request and its files."""
+    """Fork a process for each request. Only a fork returns, with the request that it was made for."""
     lines = control.makefile("rb", buffering=0)
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -72,10 +84,8 @@ def wait_for_requests(control: socket.socket) -> Request:
                 os._exit(0)
             request = Request(*json.loads(line))
             try:
-                # Before the answer, because whoever asked may close them then.
-                opened = [os.open(path, mode) for path, mode in zip(request.files, MODES, strict=True)]
-                pid = os.fork()
-            except OSError as problem:  # the machine is short of something: this test's failure, not the next one's
+                pid = fork_with(request.files)
+            except OSError as problem:  # one test fails by it, and the fork server stays for the next tests
                 answer("refused", request.number, problem.errno)
                 continue
             if pid == 0:
@@ -83,27 +93,43 @@ def wait_for_requests(control: socket.socket) -> Request:
                     os.close(other)
                 lines.close()
                 control.close()
-                for standard, given in enumerate(opened):
-                    os.dup2(given, standard)
-                    os.close(given)
                 return request
-            for given in opened:
-                os.close(given)
             pidfd = os.pidfd_open(pid)
             forks[pidfd] = request.number, pid
             poll.register(pidfd, select.POLLIN)
             answer("started", request.number, pid)
 
 
-def open_again(stream: Any) -> Any:
+def fork_with(files: list[str]) -> int:
+    """Fork a process with its own standard input, output and errors, and return the fork's pid; 0 in the fork.
+
+    Args:
+        files: the paths of the three. They are opened before the fork is answered, because the test may remove them then.
+
+    Raises:
+        OSError: a file can't be opened, or the kernel refuses the fork.
+    """
+    with contextlib.ExitStack() as closing:
+        opened = []
+        for path, mode in zip(files, MODES, strict=True):
+            opened.append(os.open(path, mode))
+            closing.callback(os.close, opened[-1])
+        pid = os.fork()
+        if pid == 0:
+            for standard, descriptor in enumerate(opened):
+                os.dup2(descriptor, standard)
+        return pid
+
+
+def reopened(stream: Any) -> Any:
+    """Return a new stream on a stream's descriptor; the old one remembers what its file was, for example a terminal."""
     buffering = 1 if stream.line_buffering else -1
     return open(stream.fileno(), stream.mode, buffering, stream.encoding, stream.errors, closefd=False)
 
 
-def take_on(program: str, request: Request) -> None:
-    """Make this fork the process that was asked for."""
-    # Python's streams remember what kind of file they were made of.
-    sys.stdin, sys.stdout, sys.stderr = map(open_again, (sys.stdin, sys.stdout, sys.stderr))
+def become(program: str, request: Request) -> None:
+    """Give this fork the arguments, environment, directory and name that were asked for."""
+    sys.stdin, sys.stdout, sys.stderr = map(reopened, (sys.stdin, sys.stdout, sys.stderr))
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.directory)
@@ -112,8 +138,10 @@ def take_on(program: str, request: Request) -> None:
 
 
 def run_and_exit(main: Callable[[], int]) -> NoReturn:
-    """Run a program's `main`, then exit as the interpreter does but without deallocating its objects: the fork shares their
-    pages and would copy them, which is half of a short command's time.
+    """Run a program's `main`, then exit as the interpreter does, but without deallocating objects.
+
+    To deallocate an object is to write to its page. The fork shares the pages with the fork server until it writes to them,
+    and copying them takes half of a short command's time.
     """
     try:
         status: Any = main()
@@ -130,14 +158,14 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
 
 
 def import_program(program: str) -> Callable[[], int]:
-    """Import all that a program's fork is going to need, and return its `main`."""
+    """Import all modules that a fork of a program will need, and return the program's `main`."""
     if program == "substratctl":
         for verb in VERBS:
             importlib.import_module(f"substrat.cli.verbs.{verb}")
     else:
         from substrat import config, paths
 
-        config.load(os.devnull, {})  # the first call makes what all later ones use
+        config.load(os.devnull, {})  # the first call makes what msgspec needs for all later calls
         paths.state_dir()
     main: Callable[[], int] = importlib.import_module(PROGRAMS[program]).main
     gc.collect()
@@ -148,5 +176,5 @@ def import_program(program: str) -> Callable[[], int]:
 if __name__ == "__main__":
     _, name = sys.argv
     main = import_program(name)
-    take_on(name, wait_for_requests(socket.socket(fileno=os.dup(0))))
+    become(name, wait_for_requests(socket.socket(fileno=os.dup(0))))
     run_and_exit(main)

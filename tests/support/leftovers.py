@@ -1,4 +1,4 @@
-"""Finds what a run of tests has left behind: processes, mounts, network namespaces and files.
+"""Finds what a run of tests has left behind: processes, mounts and files. A namespace lasts as long as its processes.
 
     python3 tests/support/leftovers.py begin FILE     before the run, which gets SUBSTRAT_TEST_RUN=FILE
     python3 tests/support/leftovers.py check FILE     after it: a line for each leftover, and status 1 if there are any
@@ -15,8 +15,6 @@ import re
 import sys
 import time
 
-NAMESPACES = "/run/netns"
-PREFIX = "substrat-"  # of the namespaces that count; nothing else tells whose they are
 PATIENCE = 10.0
 """Seconds: the last process of a run may take a moment to end."""
 
@@ -36,27 +34,22 @@ def note(path: str, *, made: bool = False) -> None:
 
 
 def begin(file: str) -> None:
-    with open(file, "w") as output:
-        output.write(json.dumps(sorted(_namespaces())) + "\n")
+    with open(file, "w"):
+        pass  # `note` adds to it
 
 
 def check(file: str) -> list[str]:
     """The leftovers, each as one line."""
     with open(file) as lines:
-        before, *noted = map(json.loads, lines)
+        noted = list(map(json.loads, lines))
     deadline = time.monotonic() + PATIENCE
     while True:
         places = [path for path, _ in noted]
         found = [*_processes(file, places), *_mounts(places)]
-        found += [f"network namespace {name}" for name in sorted(_namespaces() - set(before))]
         found += [f"directory {path}" for path, made in noted if made and os.path.lexists(path) and not _below(path, noted)]
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(0.2)
-
-
-def _namespaces() -> set[str]:
-    return {name for name in _listed(NAMESPACES) if name.startswith(PREFIX)}
 
 
 def _below(path: str, noted: list[tuple[str, bool]]) -> bool:

@@ -16,22 +16,25 @@ import tempfile
 import time
 
 DESCRIPTORS = 4096
-"""More than a test needs, and few enough for programs that look at each descriptor there might be."""
+"""The soft limit of open files: more than a test needs, and few enough for programs that try each possible descriptor."""
 
 KEPT = ("SUBSTRAT_TEST_", "SUBSTRAT_MODEL_DEPTH")
-"""What tests themselves are told by."""
+"""How the names of variables begin that tell the tests how to run, for example `SUBSTRAT_TEST_DAEMONS`. They stay."""
 
 FOREIGN = (
     "SUBSTRAT_", "CURSOR_", "STANDIN_", "XDG_", "GIT_", "PYTHON", "LC_", "LANGUAGE", "COLUMNS", "LINES", "NO_COLOR",
     "FORCE_COLOR", "CLICOLOR", "NOTIFY_SOCKET", "LISTEN_", "INVOCATION_ID", "JOURNAL_STREAM", "WATCHDOG_",
 )  # fmt: skip
-"""How the names of variables begin that would change a program's behaviour."""
+"""How the names of variables begin that would change a program's behaviour. They are removed."""
 
 KNOWN = {"LANG": "C.UTF-8", "TERM": "xterm", "TZ": "UTC", "GIT_CONFIG_NOSYSTEM": "1"}
 
 
 def arrange() -> None:
-    """Set all of it, for this process and all that it will start; pytest's workers inherit it and do it again."""
+    """Set signals, variables, limits, standard input and umask, for this process and all processes that it will start.
+
+    pytest's workers inherit them and call this function, too.
+    """
     _set_signals()
     _set_variables()
     _set_limits()
@@ -40,7 +43,7 @@ def arrange() -> None:
 
 
 def _set_signals() -> None:
-    """As in a shell in a terminal: nothing is ignored but what Python itself ignores, and nothing is blocked."""
+    """Handle signals as in a shell in a terminal: Python ignores SIGPIPE and SIGXFSZ, and no signal is blocked."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) == signal.SIG_IGN:
@@ -50,7 +53,7 @@ def _set_signals() -> None:
 
 
 def _set_variables() -> None:
-    if "PYTEST_XDIST_WORKER" not in os.environ:  # else they come from the process that started this one
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker's home is that of the process that has started the worker
         _set_home()
     cache = os.environ["XDG_CACHE_HOME"]
     for name in list(os.environ):
@@ -58,15 +61,15 @@ def _set_variables() -> None:
             del os.environ[name]
     os.environ |= {**KNOWN, "XDG_CACHE_HOME": cache}
     time.tzset()
-    with contextlib.suppress(locale.Error):  # files are read as UTF-8, too, where that locale isn't there
+    with contextlib.suppress(locale.Error):  # on a machine without that locale, files are read as UTF-8 all the same
         locale.setlocale(locale.LC_CTYPE, KNOWN["LANG"])
 
 
 def _set_home() -> None:
-    """A home without anybody's logins and configuration.
+    """Set HOME to a new directory, without anybody's logins and configuration.
 
-    pip's index and the cache stay the person's own: tests that install packages or fetch a machine's image would need
-    the network each time.
+    pip's index and the cache stay those of the person who runs the tests: without them, tests that install packages or
+    fetch a machine's image would need the network each time.
     """
     pip = os.path.expanduser("~/.config/pip/pip.conf")
     if os.path.exists(pip):
@@ -77,7 +80,7 @@ def _set_home() -> None:
 
 
 def _remove(home: str, owner: int) -> None:
-    if os.getpid() == owner:  # a process that was forked ends, too
+    if os.getpid() == owner:  # `atexit` calls this also at the end of each process that was forked
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -89,9 +92,9 @@ def _set_limits() -> None:
 
 
 def _set_standard_input() -> None:
-    if os.isatty(0):  # a person who gives `-s` wants to talk with a debugger; otherwise pytest takes it away
+    if os.isatty(0):  # a person who gives `-s` wants to talk with a debugger; without `-s` pytest replaces the terminal
         return
     nothing = os.open(os.devnull, os.O_RDONLY)
-    if nothing != 0:  # it is 0 where the standard input was closed
+    if nothing != 0:  # the kernel gives out 0 if the standard input was closed
         os.dup2(nothing, 0)
         os.close(nothing)

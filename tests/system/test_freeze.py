@@ -1,4 +1,4 @@
-"""A frozen agent: its turn stopped in memory, to the last process, until it is resumed; whatever happens meanwhile."""
+"""`suspend --freeze` stops each process of a turn in memory until `resume`, whatever happens to the daemon meanwhile."""
 
 import contextlib
 import os
@@ -13,20 +13,20 @@ from substrat.daemon import failpoints
 
 @pytest.fixture
 def daemon(shared):
-    """One for all of these tests."""
+    """One daemon for all of these tests."""
     return shared
 
 
 def stopped(pid):
-    """Whether a process executes nothing until it is continued, or is gone.
+    """Say whether a process has ended, or executes nothing until SIGCONT.
 
-    A shell that waits for its child's exec (vfork(2)) can't be interrupted. With SIGSTOP pending it counts as stopped,
-    because it stops before it runs on.
+    A shell that waits for its child's exec (vfork(2)) is in state D, and a signal has to wait. With SIGSTOP pending such a
+    shell counts as stopped, because the kernel stops it before it executes anything.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return True  # it is gone
+        return True  # the process has ended
     fields = dict(line.split(":\t", 1) for line in status.splitlines())
     pending = int(fields["ShdPnd"], 16) >> (signal.SIGSTOP - 1) & 1
     return fields["State"][0] in "TtZX" or (fields["State"][0] == "D" and bool(pending))
@@ -34,18 +34,18 @@ def stopped(pid):
 
 def check_frozen(house):
     processes = house.sandboxed()
-    inner = [pid for pid in processes if pid_in_namespace(pid)]
+    inner = [pid for pid in processes if is_inside(pid)]
     assert inner
     assert all(stopped(pid) for pid in inner)
     return inner
 
 
-def pid_in_namespace(pid):
-    """bubblewrap's outer process stays as it is; it only waits."""
+def is_inside(pid):
+    """Say whether a process is in its sandbox's pid namespace; bubblewrap's outer process isn't, and isn't stopped."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return True  # it is gone, so it is not the one that waits
+        return True  # the process has ended, so it isn't the outer one, which lasts as long as the sandbox
     (line,) = [line for line in status.splitlines() if line.startswith("NSpid:")]
     return len(line.split()) > 2
 
@@ -86,7 +86,7 @@ def test_a_frozen_turn_stays_frozen_when_the_daemon_is_killed(daemon):
 
 
 def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(daemon, until):
-    """As it is when the daemon dies in the middle of freezing."""
+    """A daemon that dies while it freezes a turn leaves some of the turn's processes running."""
     daemon.held("anna", daemon.workspace())
     daemon.ok("suspend", "anna", "--freeze")
     processes = check_frozen(daemon)
@@ -94,8 +94,8 @@ def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(daemo
     for pid in processes:
         os.kill(pid, signal.SIGCONT)
     daemon.start()
-    # What its shell starts meanwhile is new, and the kernel gives the old ones' numbers to others.
-    until(lambda: all(stopped(pid) for pid in daemon.sandboxed() if pid_in_namespace(pid)), "freezing")
+    # All processes are looked for anew: the turn's shell has started others, perhaps with pids of those that have ended.
+    until(lambda: all(stopped(pid) for pid in daemon.sandboxed() if is_inside(pid)), "freezing")
 
 
 def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(house):
@@ -113,7 +113,7 @@ def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(house
 
 @pytest.mark.slow
 def test_what_waits_for_a_stopped_child_counts_as_stopped(daemon):
-    """The parent in a vfork can't be interrupted until its child goes on (vfork(2)), so it never is seen as stopped."""
+    """A parent waits for its child's exec in state D (vfork(2)); while the child is stopped, the parent stays in D."""
     breeder = "from subprocess import run; [run(['true']) for _ in iter(int, 1)]"
     before = f'/shell for i in 1 2 3; do python3 -c "{breeder}" >/dev/null 2>&1 & done\n'
     daemon.held("anna", daemon.workspace(), before=before)
@@ -195,7 +195,7 @@ def test_a_frozen_turn_that_is_killed_from_outside_leaves_its_agent_suspended(da
     daemon.held("anna", daemon.workspace())
     daemon.ok("suspend", "anna", "--freeze")
     for pid in daemon.sandboxed():
-        if not pid_in_namespace(pid):
+        if not is_inside(pid):
             os.kill(pid, signal.SIGKILL)
     until(lambda: daemon.show("anna")["turn"]["outcome"] == "lost", "the loss")
     assert daemon.show("anna")["state"] == "suspended"

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.support.waiting import wait_until
-from tests.system.test_freeze import pid_in_namespace
+from tests.system.test_freeze import is_inside
 
 
 def lose(house, until, name="anna"):
@@ -19,7 +19,7 @@ def lose(house, until, name="anna"):
 
 
 def kill_outer(house):
-    outer = [pid for pid in house.sandboxed() if not pid_in_namespace(pid)]
+    outer = [pid for pid in house.sandboxed() if not is_inside(pid)]
     assert outer
     for pid in outer:
         os.kill(pid, signal.SIGKILL)

@@ -1,10 +1,12 @@
 """Reads /proc: the state, parents, children, start times, descriptors and mounts of processes (proc(5)).
 
 Each function answers for a process that may end at any moment: one that is gone gives None or an empty list, no error.
+Only `mounts` raises then, because a process may also be there and have no mounts that it can see.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from contextlib import suppress
@@ -166,10 +168,20 @@ def unix_sockets() -> list[str]:
 
 
 def mounts(pid: int) -> list[Mount]:
-    """Return the mounts in a process's mount namespace; a process that has ended has none, a zombie neither."""
-    with suppress(OSError), open(f"/proc/{pid}/mountinfo", "rb") as file:
-        return [read_mount(os.fsdecode(line)) for line in file]
-    return []
+    """Return the mounts that a process sees: those of its mount namespace in its root, perhaps none after a chroot(2).
+
+    Raises:
+        ProcessLookupError: the process has ended, or is a zombie.
+        OSError: the mounts can't be read.
+    """
+    try:
+        with open(f"/proc/{pid}/mountinfo", "rb") as file:
+            return [read_mount(os.fsdecode(line)) for line in file]
+    except OSError as problem:
+        # A process that has ended has no mount namespace any more (fs/proc_namespace.c, mounts_open_common).
+        if isinstance(problem, _GONE) or problem.errno == errno.EINVAL:
+            raise ProcessLookupError(errno.ESRCH, "it has ended", f"/proc/{pid}") from problem
+        raise
 
 
 def read_mount(line: str) -> Mount:

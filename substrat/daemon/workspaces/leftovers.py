@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -32,7 +33,7 @@ def read(git_directories: Iterable[str]) -> dict[str, int]:
 
 
 def remove(lock: str, inode: int, top: str, points: Failpoints) -> bool:
-    """Remove a lock if nothing that runs can hold it; says whether it did.
+    """Remove a lock, and return True; False if a git that runs may hold it.
 
     git holds a lock by the file's being there, often without a descriptor: `git commit` does while its editor waits. So all
     processes are looked at, and one that isn't known not to be a git in this repository counts as the holder.
@@ -44,7 +45,7 @@ def remove(lock: str, inode: int, top: str, points: Failpoints) -> bool:
         points: the failpoints.
 
     Raises:
-        OSError: it can't be removed.
+        OSError: it can't be removed, or something else is in its place.
     """
     git, _, name = lock.rpartition("/")
     if any(_may_hold(process, (top, git), lock) for process in _processes()):
@@ -52,7 +53,7 @@ def remove(lock: str, inode: int, top: str, points: Failpoints) -> bool:
     with nofollow.opened(git) as directory:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if found.st_ino != inode or not stat.S_ISREG(found.st_mode):
-            return False
+            raise FileExistsError(errno.EEXIST, "something else is in the lock's place", lock)
         points.before("lock removed")
         os.unlink(name, dir_fd=directory)
         points.after("lock removed")
@@ -106,12 +107,11 @@ def _may_see(pid: int, places: tuple[str, ...]) -> bool:
     """Say whether a process in another mount namespace, such as another agent's git, may see one of these directories.
 
     Raises:
-        FileNotFoundError: it has ended.
+        OSError: its mounts can't be read; `ProcessLookupError` if it has ended.
     """
     theirs = procfs.mounts(pid)
     if not theirs:
-        os.readlink(f"/proc/{pid}/ns/mnt")  # this fails if it has ended meanwhile
-        return True
+        return True  # of a root that isn't a mount point nothing is told
     own = sorted(procfs.mounts(os.getpid()), key=lambda mount: len(mount.point))
     for place in places:
         under = [mount for mount in own if is_within(place, mount.point)][-1]

@@ -72,8 +72,14 @@ def unprotected(sandbox: ProtectedSandbox, first: int) -> list[str]:
 
     A person's second command may put another file there just before the first one's is mounted: then that one is
     mounted, and the agent may hold it open.
+
+    Raises:
+        OSError: the sandbox's mounts can't be read.
     """
-    lost = _lost(sandbox.protected, frozenset(mount.point for mount in procfs.mounts(first)), first)
+    try:
+        lost = _lost(sandbox.protected, frozenset(mount.point for mount in procfs.mounts(first)), first)
+    except ProcessLookupError:
+        lost = []  # the sandbox has just ended
     return lost + [
         path for path, inode in sandbox.replaced.items() if path not in lost and _inode(path) not in {None, inode}
     ]
@@ -104,8 +110,6 @@ def _lost(protected: ProtectedPaths, mounted: frozenset[str], first: int) -> lis
 
     A workspace that is renamed on the host is still there in the sandbox, which shows it under its old path.
     """
-    if not mounted:
-        return []  # the sandbox has just ended
     inside = f"/proc/{first}/root"
     return [
         path

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.workspaces.user import User
 
-_LOCK_SECONDS, _LOCK_PAUSE = 1.0, 0.05
-"""How long, and how often, a lock is looked at that a git may hold: one that works elsewhere may count for a moment."""
+_LOCK_SECONDS = 1.0
+"""How long a turn's end waits for a git that may hold a lock, for example one that works elsewhere and is about to end."""
+_LOCK_PAUSE = 0.05
+"""Seconds between two looks at such a lock."""
 _GIT_SECONDS = 5.0
 """How long a daemon's start or a spawn waits for the scan of a workspace's `.git`; each turn's start looks again."""
 
@@ -178,8 +180,8 @@ class WorkspaceProtector:
         removed: list[str] = []
         for lock in git_leftovers.new_locks(before or {}, after):
             remove = partial(leftovers.remove, lock, after[lock], agent.host_directory, self._registry.points)
-            with suppress(OSError), trio.move_on_after(_LOCK_SECONDS):  # it is told as unfinished work
-                while not await trio.to_thread.run_sync(remove):  # noqa: ASYNC110 - other people's gits tell nothing
+            with suppress(OSError), trio.move_on_after(_LOCK_SECONDS):  # a lock that stays is told as unfinished work
+                while not await trio.to_thread.run_sync(remove):  # noqa: ASYNC110 - a git doesn't say when it ends
                     await trio.sleep(_LOCK_PAUSE)
                 removed.append(lock)
         return removed

@@ -24,7 +24,7 @@ def test_a_line_of_mountinfo(line, mount):
 
 def test_a_process_that_is_gone_has_nothing():
     assert (procfs.stat(OF_NONE), procfs.start_time(OF_NONE), procfs.parent(OF_NONE)) == (None, None, None)
-    assert (procfs.status(OF_NONE, "Pid"), procfs.tasks(OF_NONE), procfs.mounts(OF_NONE)) == ([], [], [])
+    assert (procfs.status(OF_NONE, "Pid"), procfs.tasks(OF_NONE)) == ([], [])
     assert (procfs.children(OF_NONE), procfs.first_child(OF_NONE), procfs.io_counts(OF_NONE)) == ([], None, {})
 
 

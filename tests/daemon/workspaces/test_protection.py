@@ -1,6 +1,7 @@
 """A sandbox whose protection breaks is ended, and none waits for another; more in tests/system/test_protection.py."""
 
 import os
+import resource
 import signal
 import subprocess
 from contextlib import ExitStack, closing
@@ -16,7 +17,7 @@ from substrat.daemon.state.layout import Layout
 from substrat.daemon.workspaces import copies
 from substrat.daemon.workspaces.consequences import Consequences
 from substrat.daemon.workspaces.judgement import Judgement, is_outdated
-from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
+from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox, unprotected
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 from substrat.daemon.workspaces.protection import Protection
 from tests.support.waiting import wait_until
@@ -99,6 +100,25 @@ def pid():
     yield first.pid
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
+
+
+def test_only_a_sandbox_that_has_ended_has_lost_nothing(tmp_path, pid):
+    lost = tmp_path / ".envrc"
+    lost.write_text("x")
+    guard = ProtectedPaths(missing=(str(lost),))
+    unused: Any = None
+    sandbox = ProtectedSandbox("one", "id", None, str(tmp_path), guard, {}, unused, None, None, {})
+    assert unprotected(sandbox, pid) == [str(lost)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # a daemon that is short of descriptors
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            unprotected(sandbox, pid)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a zombie
+    assert unprotected(sandbox, pid) == []
 
 
 async def test_another_sandbox_is_stopped_in_memory_while_git_is_asked(house, tmp_path, pid):
