@@ -25,6 +25,8 @@ class Outcome:
     broken: Mapping[str, str] = field(default_factory=dict)
     """What failed and is no test: a file that can't be collected, a program, the stage itself."""
     crashed: bool = False
+    left: tuple[str, ...] = ()
+    """What its tests have left behind, a line each."""
 
 
 def outcome_of(name: str, record: Iterable[str], code: int) -> Outcome:
@@ -66,6 +68,14 @@ def last_lines(outcomes: Mapping[str, Outcome], repeated: Mapping[str, Outcome],
             else:
                 failed.append(f"FAILED {shortened(test, LONGEST_ID)} - {error}")
         broken = {**outcome.broken, **again.broken}
+        left = [line for line in again.left if line not in outcome.left]
+        if outcome.failed.keys() and outcome.failed.keys() <= {*again.passed, *quarantined}:
+            # A test that failed in the middle may leave a process behind: that is its fault, and it is named already.
+            excused += [f"left behind beside a flaky test of {name}: {line}" for line in outcome.left]
+        else:
+            left += outcome.left
+        if left:
+            broken[f"{name} left something behind"] = left[0]
         failed += [f"FAILED {shortened(what, LONGEST_ID)} - {error}" for what, error in broken.items()]
     passed = sum(len(outcome.passed) for outcome in outcomes.values()) + len(flaky)
     skipped = sum(len(outcome.skipped) for outcome in outcomes.values())

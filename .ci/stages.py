@@ -111,7 +111,7 @@ def run_tests(name: str, tests: Tests, only: Iterable[str] = ()) -> Outcome:
     outcome = outcome_of(name, tests.record.read_text().splitlines() if tests.record.exists() else (), code)
     if left := leftovers("check", tests):
         print(left, end="", flush=True)
-        outcome = replace(outcome, broken={**outcome.broken, f"{name} left something behind": left.splitlines()[0]})
+        outcome = replace(outcome, left=tuple(left.splitlines()))
     return outcome
 
 

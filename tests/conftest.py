@@ -8,7 +8,7 @@ import gc
 
 from hypothesis import settings
 
-from tests.support import leftovers, surroundings
+from tests.support import descriptors, leftovers, surroundings
 
 leftovers.watch()
 surroundings.arrange()
@@ -18,6 +18,10 @@ base = settings(settings.get_profile("default"), deadline=None, print_blob=True,
 settings.register_profile("gate", base, derandomize=True)
 settings.register_profile("fuzz", base, derandomize=False)
 settings.load_profile("gate")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(descriptors.Look())
 
 
 def pytest_sessionstart(session):

@@ -1,6 +1,7 @@
 """`.ci/run`'s program over small suites: which tests run again, its last lines and its exit status."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ PROGRAM = Path(__file__).parents[1] / ".ci" / "stages.py"
 CONFIG = "[pytest]\ntestpaths = suite\naddopts = --import-mode=importlib -p no:anyio\nmarkers = slow\n"
 CHECKS = "lint:\n\t@true\ntypes:\n\t@echo one is wrong; echo Found 1 error; false\n"
 HEAD = """
-import os, signal
+import os, signal, subprocess
 from pathlib import Path
 import pytest
 
@@ -100,6 +101,24 @@ def test_each_stage_runs_and_failed_tests_run_once_more(gate, tmp_path):
 def test_a_flaky_test_fails_no_run(gate):
     code, lines, _ = gate("def test_once():\n    assert not first('once')", "quick", workers=0)
     assert (code, lines) == (0, ["flaky suite/test_it.py::test_once", "2 passed, 0 failed"])
+
+
+LEAVES = """
+def test_once():
+    if first("once"):
+        Path("pid").write_text(str(subprocess.Popen(["sleep", "60"], start_new_session=True).pid))
+        assert not "reached"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "code"), [(LEAVES, 0), (LEAVES.replace('assert not "reached"', "pass"), 1)])
+def test_a_process_that_only_a_flaky_test_has_left_fails_no_run(gate, tmp_path, text, code):
+    done, lines, _ = gate(text, "quick", workers=0)
+    pid = int((tmp_path / "pid").read_text())
+    os.kill(pid, signal.SIGKILL)
+    (line,) = [line for line in lines if "left" in line]
+    assert (done, line.startswith("FAILED "), f"process {pid} sleep 60" in line) == (code, code == 1, True), lines
 
 
 ENDS_EARLY = """

@@ -4,7 +4,6 @@ import ast
 import contextlib
 import json
 import os
-import select
 import socket
 import subprocess
 import threading
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 
 from mcp_server import relay
 from tests.support.optional import present
+from tests.support.waiting import is_readable
 
 RELAY = Path(relay.__file__)
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else "python3"
@@ -38,8 +38,9 @@ class Lines:
         """Return the next line, or None at the end."""
         deadline = time.monotonic() + PATIENCE
         while b"\n" not in self._held:
-            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"no line came; there is {self._held[:200]!r}"
+            assert is_readable(self._descriptor, max(0.0, deadline - time.monotonic())), (
+                f"no line came; there is {self._held[:200]!r}"
+            )
             data = os.read(self._descriptor, 1 << 20)
             if not data:
                 assert not self._held, f"half a line came: {self._held[:200]!r}"

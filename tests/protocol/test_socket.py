@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import resource
-import select
 import stat
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from substrat import paths
 from substrat.protocol import framing
 from tests.protocol.rules import rule
 from tests.protocol.test_framing import NO_OBJECTS, NOT_JSON
+from tests.support.waiting import is_readable
 
 HELLO = {"jsonrpc": "2.0", "id": "h", "method": "hello", "params": {"protocol": 1}}
 STATUS = {"jsonrpc": "2.0", "id": "s", "method": "daemon.status"}
@@ -100,7 +100,7 @@ def test_one_connection_too_many_waits(daemon):
         with daemon.wire(hello=False) as late:
             late.send(HELLO)
             assert connections[-1].exchange(STATUS)["id"] == "s", "the daemon has had its turn"
-            assert select.select([late.socket], [], [], 0)[0] == []
+            assert not is_readable(late.socket)
             connections.pop(0).socket.close()
             assert late.receive()["id"] == "h"
     finally:

@@ -1,5 +1,6 @@
 """What a hostile agent tries with chats: those of others, of the user, and with the move of its own to the user's."""
 
+import contextlib
 import json
 import os
 import resource
@@ -251,7 +252,7 @@ def test_an_agent_of_an_older_version_resumes(house):
     anna = house.spawn("anna", work, "the first words")
     house.stop()
     as_older_version(house, anna)
-    with sqlite3.connect(house.state / "substrat.db") as state:
+    with contextlib.closing(sqlite3.connect(house.state / "substrat.db")) as state, state:
         state.execute("UPDATE agents SET session_stored = 0")
     house.start()
     assert "the first words" in house.ok("send", "anna", "/recall", "--wait")["turn"]["result"]

@@ -2,7 +2,7 @@
 
 import json
 import os
-import select
+import signal
 import subprocess
 import sys
 import time
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import is_readable, wait_until
 
 ROOT = Path(__file__).parents[2]
 MCP_SERVER = Path(__file__).with_name("scripted_mcp_server.py")
@@ -60,8 +60,7 @@ class Running:
     def read_line(self):
         deadline = time.monotonic() + PATIENCE
         while b"\n" not in self._unread:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
-            assert ready, "no line came"
+            assert is_readable(self.process.stdout, max(0, deadline - time.monotonic())), "no line came"
             data = os.read(self.process.stdout.fileno(), 1 << 20)
             assert data, f"stdout ended: {self.process.communicate()[1]!r}"
             self._unread += data
@@ -118,6 +117,7 @@ class Standin:
             stderr=subprocess.PIPE,
             cwd=cwd or self.workspace,
             env=self.environ | {"PYTHONPATH": str(ROOT)},
+            process_group=0,  # which its servers share
         )
         if not isinstance(stdin, int):
             stdin.close()
@@ -130,8 +130,8 @@ class Standin:
 
     def kill_all(self):
         for running in self._running:
-            if running.process.poll() is None:
-                running.process.kill()
+            if running.process.returncode is None:  # until it is waited for, its number is its group's alone
+                os.killpg(running.pid, signal.SIGKILL)
             running.process.communicate()
 
     def use_mcp(self, *arguments, name="echo", environ=None, directory=None):

@@ -24,7 +24,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support import database
+from tests.support import database, descriptors
+from tests.support.waiting import is_readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,6 +86,7 @@ class ForkServer:
             self._process = subprocess.Popen(
                 command, env=environment, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, cwd="/"
             )
+        descriptors.keep(self._socket.fileno())
         self._lines = self._socket.makefile("rb", buffering=0)  # else what `select` would tell is read already
         self._numbers = itertools.count()  # the kernel gives a pid out again
         self._ended: dict[int, int] = {}
@@ -115,7 +117,7 @@ class ForkServer:
         deadline = None if timeout is None else time.monotonic() + timeout
         while number not in self._ended:
             left = None if deadline is None else max(0, deadline - time.monotonic())
-            if not select.select([self._socket], [], [], left)[0]:
+            if not is_readable(self._socket, left):
                 return None
             self._read()
         return self._ended[number]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import select
 import time
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from _typeshed import FileDescriptorLike
 
 T = TypeVar("T")
 
@@ -27,3 +30,13 @@ def wait_until(condition: Callable[[], T], what: str = "the condition", patience
         assert time.monotonic() < deadline, f"{what} did not come true"
         time.sleep(0.03)
     return value
+
+
+def is_readable(file: FileDescriptorLike, within: float | None = 0.0) -> bool:
+    """Say whether there is something to read, or its end, within so many seconds; None: wait as long as it takes.
+
+    select(2) knows no descriptors beyond 1,023, and a worker that runs thousands of tests may have that many.
+    """
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(None if within is None else within * 1000))

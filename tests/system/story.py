@@ -3,6 +3,7 @@
 Every effect is a line in a file that an agent's shell appends to, so that doing something twice, or not at all, shows.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -167,7 +168,7 @@ class Story:
 
     def accepted(self, text):
         """Whether the state holds an inbox item with a text."""
-        with sqlite3.connect(f"file:{self.house.state}/substrat.db?mode=ro", uri=True) as db:
+        with contextlib.closing(sqlite3.connect(f"file:{self.house.state}/substrat.db?mode=ro", uri=True)) as db:
             return db.execute("SELECT count(*) FROM items WHERE instr(text, ?)", (text,)).fetchone()[0] > 0
 
     def effects(self):
@@ -232,7 +233,7 @@ class Story:
 
     def stopping(self, name):
         """Whether the agent's turn is being stopped or was."""
-        with sqlite3.connect(f"file:{self.house.state}/substrat.db?mode=ro", uri=True) as db:
+        with contextlib.closing(sqlite3.connect(f"file:{self.house.state}/substrat.db?mode=ro", uri=True)) as db:
             row = db.execute(
                 "SELECT stop FROM turns JOIN agents ON agents.id = agent WHERE name = ? ORDER BY number DESC", (name,)
             ).fetchone()

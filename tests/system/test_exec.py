@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import pty
-import select
 import signal
 import socket
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 
 from tests.support.daemon import PROGRAMS
 from tests.support.processes import is_alive
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, is_readable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +57,7 @@ class Screen:
         deadline = time.monotonic() + PATIENCE
         while text not in self.shown:
             assert time.monotonic() < deadline, self.shown
-            if select.select([self.master], [], [], 0.1)[0]:
+            if is_readable(self.master, 0.1):
                 self.shown += os.read(self.master, 4096).decode(errors="replace")
         before, _, self.shown = self.shown.partition(text)
         return before

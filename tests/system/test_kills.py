@@ -1,5 +1,6 @@
 """However a turn is ended, nothing of it is left: whatever it forked, detached, ignored or stopped."""
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -249,5 +250,5 @@ def test_a_daemon_killed_while_it_stops_a_turn_is_followed_by_one_that_goes_on(h
 
 
 def stopping(house):
-    with sqlite3.connect(f"file:{house.state}/substrat.db?mode=ro", uri=True) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{house.state}/substrat.db?mode=ro", uri=True)) as db:
         return db.execute("SELECT count(stop) FROM turns").fetchone()[0]

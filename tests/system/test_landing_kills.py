@@ -46,7 +46,7 @@ def is_dead(house):
 
 def is_settled(house):
     """Whether all landings are decided."""
-    with sqlite3.connect(f"file:{house.state}/substrat.db?mode=ro", uri=True) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{house.state}/substrat.db?mode=ro", uri=True)) as db:
         found = db.execute("SELECT count(*), count(outcome) FROM landings").fetchone()
     return found == (len(NAMES), len(NAMES))
 

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import resource
-import select
 import signal
 
 import pytest
@@ -25,6 +24,7 @@ from substrat.daemon.turns import output, shortage
 from substrat.daemon.turns.running import RunningTurn
 from substrat.errors import SandboxFailed, StorageFailed
 from tests.support.optional import present
+from tests.support.waiting import is_readable
 
 PATIENCE = 30
 RESULT = '{"type":"result","subtype":"success","result":"done"}'
@@ -431,7 +431,7 @@ def is_gone(bench):
     if pidfd is None:
         return True
     with open(pidfd) as file:
-        return bool(select.select([file], [], [], 0)[0])
+        return is_readable(file)
 
 
 async def test_a_sandbox_that_never_came_up_is_killed(bench, mock_clock):
