@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -29,7 +30,7 @@ from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from typing import BinaryIO
 
 TREE = "/run/substrat/tree"
@@ -54,6 +55,10 @@ STATUS = (
     "--porcelain=v2", "--branch", "-z", "--no-renames", "--ignored=matching", "--untracked-files=all",
     "--ignore-submodules=none",
 )  # fmt: skip
+ENTRIES = ("ls-files", "--stage", "-v", "-z")
+"""Prints `H 100644 1f… 0\tname` for each entry of the index (git-ls-files(1))."""
+_UNUSUAL = re.compile(rb"(?:\A|\0)((?!H 1[02])[^\0]+)")
+"""The entries that are gitlinks, or have another letter than `H`: a mark, or `M` in a conflict."""
 
 _OLD, _NEW = f"{OUT}/index", f"{OUT}/index.new"
 _GIT_DIR = "/tmp/git"  # noqa: S108 - the sandbox's own
@@ -117,13 +122,14 @@ def keep(last_head: str | None, last_wip: str | None, known: Sequence[str], *, i
         with suppress(FileNotFoundError):
             os.unlink(f"{OUT}/{name}")
     _copy_index()
-    changes, told = _changes()
+    uncovered = _uncover()
+    changes, told = _changes(uncovered)
     files, unreadable = _readable(changes)
     tree = _tree_of(files, changes)
     head = changes.head
     wip = None if head is None and not _git("ls-tree", tree) else _commit_tree(tree, head)
     ignored, nested = _count(changes)
-    commits, dirty = _submodules()
+    commits, dirty = _submodules(uncovered.repositories)
     report: dict[str, object] = {
         "head": head, "wip": wip, "files": changes.count, "ignored": ignored, "nested": nested + dirty,
         "submodules": commits, "lfs": _lfs(f"{TREE}/.git/lfs/objects"), "unreadable": len(unreadable) + told,
@@ -131,7 +137,7 @@ def keep(last_head: str | None, last_wip: str | None, known: Sequence[str], *, i
     }  # fmt: skip
     if wip is not None and report["packed"]:
         _pack(head, wip, [name for name in (last_head, last_wip, *known) if name])
-    _note(report)
+    _note(report, uncovered)
     return report
 
 
@@ -154,16 +160,90 @@ def _copy_index() -> None:
     shutil.copyfile(path, f"{OUT}/seed")
 
 
-def _changes() -> tuple[Changes, int]:
+class Covered:
+    """The entries of an index in whose places `git status` looks at nothing; paths are bytes.
+
+    `marked` have a mark (`git update-index --skip-worktree`, `--assume-unchanged`), and something is there. `filled` are
+    gitlinks with files but no repository in their directories, as where a submodule wasn't cloned, each with its line of
+    `git ls-files --stage`. `vacant` are of either kind, and nothing is there. `repositories` are the other gitlinks.
+    """
+
+    def __init__(self) -> None:
+        self.marked: list[bytes] = []
+        self.filled: dict[bytes, bytes] = {}
+        self.vacant: list[bytes] = []
+        self.repositories: list[bytes] = []
+
+
+def _uncover() -> Covered:
+    """Have git look at all files: our copy of the index loses its marks, and the gitlinks that are filled.
+
+    So the files in such a gitlink's directory count as untracked, and are kept instead of the gitlink.
+    """
+    found = _covered(b"", _run("git", *ENTRIES).stdout)
+    # Each option makes git pass over the other one.
+    _update_index("--no-skip-worktree", found.marked)
+    _update_index("--no-assume-unchanged", found.marked)
+    _update_index("--force-remove", found.filled)
+    return found
+
+
+def _covered(place: bytes, entries: bytes) -> Covered:
+    """Sort the entries of the repository whose files are in a directory of the clone."""
+    found = Covered()
+    for match in _UNUSUAL.finditer(entries):
+        line, _, path = match[1][2:].partition(b"\t")
+        is_gitlink = line.startswith(b"160000 ")
+        at = os.path.join(place, path)
+        if is_gitlink and _is_directory(at):
+            if os.path.lexists(_at(at) + b"/.git") and _inside(at, "rev-parse", "--git-dir"):
+                found.repositories.append(path)
+            elif _holds_files(at):
+                found.filled[path] = match[1][2:]
+            else:
+                found.vacant.append(path)
+        elif is_gitlink or not match[1].startswith(b"M"):
+            (found.marked if os.path.lexists(_at(at)) else found.vacant).append(path)
+    return found
+
+
+def _is_directory(path: bytes) -> bool:
+    return os.path.isdir(_at(path)) and not os.path.islink(_at(path))
+
+
+def _holds_files(path: bytes) -> bool:
+    try:
+        return any(name != b".git" for name in os.listdir(_at(path)))
+    except OSError:
+        return True  # git says then that it can't be read
+
+
+def _update_index(option: str, paths: Iterable[bytes]) -> None:
+    if given := b"".join(path + b"\0" for path in paths):
+        _git("update-index", option, "-z", "--stdin", given=given)
+
+
+def _changes(uncovered: Covered) -> tuple[Changes, int]:
     """Ask git for the clone's state; returns it, and how many directories git couldn't read."""
     done = _run("git", "status", *STATUS)
     if done.returncode:
         raise _failure("status", done)
-    return _parsed(done.stdout), done.stderr.count(b"could not open directory")
+    found = _parsed(done.stdout, uncovered.filled)
+    # Gitlinks whose files are all ignored stay in the commit.
+    above = {path[:at] for path in found.changed for at, letter in enumerate(path) if letter == ord("/")}
+    if left := {path: line for path, line in uncovered.filled.items() if path not in above}:
+        _git("update-index", "-z", "--index-info", given=b"".join(line + b"\0" for line in left.values()))
+        uncovered.vacant += left
+    return found, done.stderr.count(b"could not open directory")
 
 
-def _parsed(text: bytes) -> Changes:
-    """Read `git status --porcelain=v2 -z` (git-status(1)), for example `1 .M N... 100644 100644 100644 1f… 1f… a.txt`."""
+def _parsed(text: bytes, taken_out: Collection[bytes] = ()) -> Changes:
+    """Read `git status --porcelain=v2 -z` (git-status(1)), for example `1 .M N... 100644 100644 100644 1f… 1f… a.txt`.
+
+    Args:
+        text: git's words.
+        taken_out: entries that `_uncover` has taken out of the index, which are no change of the agent's.
+    """
     found = Changes()
     for entry in text.split(b"\0"):
         kind, _, rest = entry.partition(b" ")
@@ -173,8 +253,8 @@ def _parsed(text: bytes) -> Changes:
             found.count += 1
             (found.nested if rest.endswith(b"/") else found.changed).append(rest)
         elif kind in {b"1", b"u"}:
-            found.count += 1
             state, *_, path = rest.split(b" ", 9 if kind == b"u" else 7)
+            found.count += path not in taken_out
             if kind == b"u" or state[1:] != b".":
                 (found.removed if kind == b"1" and state[1:] == b"D" else found.changed).append(path)
         elif kind == b"#" and rest.startswith(b"branch.oid ") and rest != b"branch.oid (initial)":
@@ -223,12 +303,12 @@ def _tree_of(files: list[bytes], changes: Changes) -> str:
                 os.unlink(_NEW)
             if os.path.exists(seed):
                 shutil.copyfile(seed, _NEW)
+            _uncover()
     return _write_tree(files, changes)
 
 
 def _write_tree(files: list[bytes], changes: Changes) -> str:
-    if changes.removed:
-        _git("update-index", "--force-remove", "-z", "--stdin", given=b"\0".join(changes.removed) + b"\0")
+    _update_index("--force-remove", changes.removed)
     if files:
         options = ("--add", "--remove", "--replace", "-z", "--stdin")
         done = _run("git", "update-index", *options, given=b"\0".join(files) + b"\0")
@@ -344,10 +424,11 @@ def _own_repository() -> dict[str, str]:
     return {"GIT_DIR": _GIT_DIR, "GIT_OBJECT_DIRECTORY": f"{TREE}/.git/objects"}
 
 
-def _note(report: dict[str, object]) -> None:
+def _note(report: dict[str, object], uncovered: Covered) -> None:
     """Leave for the next keep what it can compare with; where anything has changed meanwhile there is nothing to leave."""
     if not os.path.exists(_NEW):
         return
+    _update_index("--force-remove", uncovered.vacant)  # else git wouldn't see what comes there
     os.replace(_NEW, _OLD)
     done = _run("git", "status", *STATUS, more={"GIT_INDEX_FILE": _OLD, "GIT_OPTIONAL_LOCKS": "1"})
     again = _parsed(done.stdout)
@@ -402,24 +483,29 @@ def _walk(directory: bytes, left: list[int]) -> tuple[int, int]:
     return plain, nested
 
 
-def _submodules() -> tuple[int, int]:
+def _submodules(repositories: Sequence[bytes]) -> tuple[int, int]:
     """Count the commits of submodules that none of their remotes' branches has, and their uncommitted files."""
-    if not os.path.lexists(f"{TREE}/.gitmodules"):
-        return 0, 0
-    listed = _run("git", "ls-files", "--stage", "-z").stdout.split(b"\0")
-    paths = [entry.partition(b"\t")[2] for entry in listed if entry.startswith(b"160000 ")]
     commits = files = 0
-    for path in paths[:_MOST_SUBMODULES]:
-        if os.path.lexists(_at(path) + b"/.git"):
-            said = _inside(path, "rev-list", "--count", "HEAD", "--branches", "--not", "--remotes")
-            commits += int(said) if said.strip().isdigit() else 1
-            files += len(_inside(path, "status", "--porcelain", "--untracked-files=all").splitlines())
+    waiting = list(repositories)
+    for _ in range(_MOST_SUBMODULES):
+        if not waiting:
+            break
+        path = waiting.pop()
+        said = _inside(path, "rev-list", "--count", "HEAD", "--branches", "--glob=refs/stas[h]", "--not", "--remotes")
+        commits += int(said) if said.strip().isdigit() else 1
+        files += len(_inside(path, "status", "--porcelain", "--untracked-files=all").splitlines())
+        covered = _covered(path, _inside(path, *ENTRIES))
+        # Whether a marked file has changed isn't asked: it is rare, and one too many only keeps the tree.
+        files += len(covered.marked)
+        files += sum(sum(_walk(_at(path + b"/" + inner), [_MOST_LOOKED_AT])) for inner in covered.filled)
+        waiting += [path + b"/" + inner for inner in covered.repositories]
     return commits, files
 
 
 def _inside(path: bytes, *arguments: str) -> bytes:
-    """Run git in a submodule; nothing when it fails."""
+    """Run git in a repository inside the clone; nothing when it fails, or when there is no repository."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_DIR")}
+    environ["GIT_CEILING_DIRECTORIES"] = os.path.dirname(os.fsdecode(_at(path)))
     done = subprocess.run(
         ("git", *arguments), cwd=_at(path), env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False
     )

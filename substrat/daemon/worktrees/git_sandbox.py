@@ -47,8 +47,12 @@ SAFE = {
     "pack.windowMemory": "64m",
     "submodule.recurse": "false",
     "core.untrackedCache": "false",
+    "core.ignoreStat": "false",
+    "core.trustctime": "true",
+    "core.checkStat": "default",
 }
-"""Settings that keep git from starting programs of a repository's choice, and within its limits (git-config(1)).
+"""Settings that keep git from starting programs of a repository's choice, within its limits, and from passing over files
+that have changed (git-config(1)).
 
 A large file is compressed as fast as can be, and once: packs take it over as it is. An agent's `commit-graph` could leave
 commits out."""

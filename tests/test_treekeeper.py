@@ -1,0 +1,141 @@
+"""`treekeeper` on clones in which git doesn't look at everything: it keeps all files, and counts what it can't keep.
+
+The program runs with real git on a directory of the test's, without a daemon and without a sandbox.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from substrat import treekeeper
+from substrat.daemon.worktrees.git_sandbox import SAFE, settings
+from substrat.treekeeper import OUT, TREE
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone with files `a`, `b` and a submodule `lib` that isn't cloned; `git` works in it, `keep` keeps it."""
+    tree, out = tmp_path / "tree", tmp_path / "out"
+    out.mkdir()
+    for name, value in {**settings(SAFE), "GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_GLOBAL": os.devnull}.items():
+        monkeypatch.setenv(name, value)
+    places = {"TREE": tree, "OUT": out, "_OLD": out / "index", "_NEW": out / "index.new", "_GIT_DIR": tmp_path / "git"}
+    for name, path in places.items():
+        monkeypatch.setattr(treekeeper, name, str(path))
+
+    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+    def git(*words, at=tree):
+        """Run the agent's git, which has none of the settings."""
+        who = ("-c", "user.name=x", "-c", "user.email=x@example.invalid")
+        return subprocess.run(["git", "-C", at, *who, *words], env=own, check=True, capture_output=True, text=True).stdout
+
+    last: list[str | None] = [None, None]
+
+    def keep(*, is_last=False):
+        shutil.rmtree(tmp_path / "git", ignore_errors=True)  # each keep has a /tmp of its own
+        report: Any = treekeeper.keep(last[0], last[1], [], is_last=is_last)
+        last[:] = report["head"], report["wip"]
+        return SimpleNamespace(**report, paths=set(git("ls-tree", "-r", "--name-only", report["wip"]).split()))
+
+    def is_known():
+        """Say whether a keep would give its last answer, as the shell's program of `keeping` asks."""
+        script = treekeeper.QUICK
+        for place, path in {TREE: tree, OUT: out, "/tmp/status": tmp_path / "status"}.items():
+            script = script.replace(place, str(path))
+        words = ["sh", "-c", script, "sh", f"{last[0]} {last[1]}", " ".join(treekeeper.STATUS), "echo", "anew"]
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout != "anew\n"
+
+    tree.mkdir()
+    git("init", "-q")
+    for name in ("a", "b"):
+        (tree / name).write_text(f"{name}\n")
+    (tree / ".gitignore").write_text("*.tmp\n")
+    (tree / "lib").mkdir()
+    git("add", "-A")
+    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},lib")
+    git("commit", "-qm", "one")
+    return SimpleNamespace(tree=tree, git=git, keep=keep, is_known=is_known)
+
+
+def test_files_below_a_gitlink_without_a_repository_are_kept_in_its_place(clone):
+    first = clone.keep()
+    assert (first.files, first.paths) == (0, {".gitignore", "a", "b", "lib"})
+    assert clone.is_known()
+    (clone.tree / "lib" / "parser.py").write_text("work\n")
+    assert not clone.is_known(), "a clone with an empty submodule is looked at again"
+    found = clone.keep()
+    assert (found.files, found.paths) == (1, {".gitignore", "a", "b", "lib/parser.py"})
+    assert clone.git("show", f"{found.wip}:lib/parser.py") == "work\n"
+    assert clone.git("status", "--porcelain") == "", "the agent's own index is as it was"
+    (clone.tree / "lib" / "parser.py").unlink()
+    (clone.tree / "lib" / "x.tmp").touch()
+    again = clone.keep(is_last=True)
+    assert (again.files, again.ignored, again.paths) == (0, 1, first.paths)
+
+
+@pytest.mark.parametrize("hide", ["skip-worktree", "assume-unchanged", "both"])
+def test_files_with_a_mark_are_kept(clone, hide):
+    clone.keep()
+    for mark in ("skip-worktree", "assume-unchanged") if hide == "both" else (hide,):
+        clone.git("update-index", f"--{mark}", "a", "b")
+    (clone.tree / "a").write_text("edited\n")
+    found = clone.keep()
+    assert (found.files, clone.git("show", f"{found.wip}:a")) == (1, "edited\n")
+    (clone.tree / "b").unlink()
+    found = clone.keep()
+    # A file that a sparse checkout leaves out isn't there either: git counts it as unchanged, and so does this.
+    assert (found.files, "b" in found.paths) == (1, True)
+    (clone.tree / "b").write_text("later\n")
+    assert not clone.is_known()
+    assert clone.git("show", f"{clone.keep().wip}:b") == "later\n"
+
+
+@pytest.mark.parametrize("setting", ["core.trustctime=false", "core.checkStat=minimal", "core.ignoreStat=true"])
+def test_a_setting_of_the_clone_hides_no_change(clone, setting):
+    clone.git("config", *setting.split("="))
+    long_ago = 10**18  # a file as young as the index is compared byte for byte
+    os.utime(clone.tree / "a", ns=(long_ago, long_ago))
+    clone.git("add", "a")
+    clone.keep()
+    changed_at = int((clone.tree / "a").stat().st_ctime)
+    wait_until(lambda: int(time.time()) > changed_at, "the second, which is all that git stores of a time, is over")
+    (clone.tree / "a").write_text("A\n")
+    os.utime(clone.tree / "a", ns=(long_ago, long_ago))
+    assert not clone.is_known()
+    found = clone.keep()
+    assert (found.files, clone.git("show", f"{found.wip}:a")) == (1, "A\n")
+
+
+def test_repositories_at_gitlinks_are_counted_however_deep_they_lie(clone):
+    inner = clone.tree / "inner"
+    deep = inner / "deep"
+    for place in (inner, deep):
+        clone.git("init", "-q", str(place))
+        clone.git("commit", "-q", "--allow-empty", "-m", "only here", at=place)
+    clone.git("add", "deep", at=inner)
+    (inner / "hidden").write_text("x\n")
+    clone.git("add", "hidden", at=inner)
+    clone.git("commit", "-qm", "two", at=inner)
+    clone.git("update-index", "--skip-worktree", "hidden", at=inner)
+    clone.git("add", "inner")
+    clone.git("commit", "-qm", "no .gitmodules")
+    assert (clone.keep(is_last=True).submodules, clone.keep(is_last=True).nested) == (3, 1)
+    (inner / "file").touch()
+    clone.git("stash", "-qu", at=inner)
+    (deep / "file").touch()
+    found = clone.keep(is_last=True)
+    assert (found.submodules, found.nested) == (6, 3)
+
+
+def test_a_false_git_file_in_a_submodule_hides_nothing(clone):
+    (clone.tree / "lib" / ".git").touch()
+    (clone.tree / "lib" / "work").write_text("work\n")
+    found = clone.keep()
+    assert (found.files, "lib/work" in found.paths) == (1, True)
