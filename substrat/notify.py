@@ -42,6 +42,10 @@ class Notifier:
             # A manager that is gone is no reason to go too.
             log.warning("the service manager can't be told", reason=problem.strerror)
 
+    def extend_start(self, seconds: float) -> None:
+        """Ask for so many seconds more, beyond which the start counts as failed (`EXTEND_TIMEOUT_USEC` in sd_notify(3))."""
+        self.send(f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}")
+
     async def feed_watchdog(self) -> None:
         """Tell the watchdog that the main loop turns, twice in each of its periods, until cancelled."""
         if not self._watchdog_seconds:

@@ -50,7 +50,7 @@ from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
 from substrat.daemon.state import damaged_files, own_files, quarantine, reserve
-from substrat.daemon.state.database import StateDamaged, damaged_state
+from substrat.daemon.state.database import StateDamaged, bytes_to_check, damaged_state
 from substrat.daemon.state.events import DaemonEvent, Journal
 from substrat.daemon.state.store import Store
 from substrat.daemon.state.storing import until_stored
@@ -98,6 +98,12 @@ log = structlog.get_logger("substrat.daemon")
 
 _DYING_SECONDS = 2.0
 """How long a killed daemon's child may still hold its lock: until it executes its program, milliseconds as a rule."""
+_USUAL_START_SECONDS = 30.0
+"""`TimeoutStartSec` of the unit."""
+_CHECKED_PER_SECOND = 4 << 20
+"""Bytes; a disk that turns reads no fewer of a database in the order of its pages."""
+_WORTH_TELLING = 1.0
+"""Seconds: a start that takes longer says in the log what it has read."""
 _LOOK_AGAIN = 0.01
 """Seconds between attempts to take the lock in that time."""
 
@@ -131,13 +137,13 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         DaemonAlreadyRunning: another daemon holds the state directory.
         StateUnusable: the state can't be used.
     """
-    layout = settings.layout
+    layout, notifier = settings.layout, Notifier(settings.environ)
     limits.prepare_daemon()
     _prepare_directories(layout)
     with (
         _locked(layout.state),
         _locked(layout.runtime),
-        _opened_store(settings, now) as store,
+        _opened_store(settings, now, notifier) as store,
         closing(Watcher()) as watcher,
         closing(WallAlarm()) as alarm,
         ExitStack() as undo,
@@ -153,7 +159,6 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         registry = Registry(store, journal, settings.config, now, steady, points, timer.ring_at, turns)
         families = Families(registry, DiskGate(layout.state, now, timer.ring_at), logins.of)
         reminders, inbox = Reminders(registry), Inbox(registry)
-        notifier = Notifier(settings.environ)
         async with trio.open_nursery() as nursery:
             bell = Bell(registry, families.overview, settings.environ, nursery)
             groups, networks, sandboxes = find_cgroups(), Networks(), RunningSandboxes()
@@ -373,8 +378,11 @@ def _take_lock(descriptor: int, directory: str) -> None:
 
 
 @contextmanager
-def _opened_store(settings: DaemonSettings, now: Callable[[], float]) -> Iterator[Store]:
+def _opened_store(settings: DaemonSettings, now: Callable[[], float], notifier: Notifier) -> Iterator[Store]:
     path = os.path.join(settings.layout.state, "substrat.db")
+    began = time.monotonic()
+    if checked := bytes_to_check(path):
+        notifier.extend_start(_USUAL_START_SECONDS + checked / _CHECKED_PER_SECOND)
 
     def lost(reason: str) -> None:
         kept = damaged_files.keep_log(path, settings.layout, now())
@@ -391,6 +399,8 @@ def _opened_store(settings: DaemonSettings, now: Callable[[], float]) -> Iterato
             raise StateUnusable(f"the damaged state in {path} can't be moved: {obstacle}; move it away") from None
         log.error("damaged state set aside", reason=problem.message, kept=kept)  # noqa: TRY400 - the sentence says it all
         store = Store(path, reserve.SIZE)
+    if (seconds := time.monotonic() - began) > _WORTH_TELLING:
+        log.info("database opened", bytes_checked=checked, seconds=round(seconds, 1))
     try:
         _set_aside_damaged_agents(store, settings.layout, now())
         yield store

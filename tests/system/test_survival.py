@@ -1,9 +1,12 @@
 """Turns survive the daemon, and the next daemon accounts for everything that happened."""
 
 import base64
+import contextlib
 import json
 import os
 import signal
+import socket
+import sqlite3
 import time
 from datetime import datetime
 
@@ -254,3 +257,21 @@ def test_two_resumes_at_once_start_one_turn(daemon, until):
     assert [process.wait(20) for process in resumes] == [0] * 6
     assert daemon.wait("anna", "idle")["turn"]["number"] == 2
     assert len(daemon.events("anna", "turn:started")) == 2
+
+
+def test_a_start_asks_systemd_for_the_time_that_a_check_of_the_database_takes(house):
+    house.start()
+    house.kill()
+    database = house.state / "substrat.db"
+    with contextlib.closing(sqlite3.connect(database)) as db, db:
+        db.execute("CREATE TABLE large (bytes BLOB) STRICT")
+        db.execute("INSERT INTO large VALUES (zeroblob(?))", (40 << 20,))
+    (house.state / "substrat.db-wal").touch()  # as after a death
+    address = str(house.home / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(20)
+        house.start(environment={"NOTIFY_SOCKET": address})
+        name, _, wanted = manager.recv(4096).decode().partition("=")
+        assert (name, int(wanted) >= 40_000_000) == ("EXTEND_TIMEOUT_USEC", True)
+        assert manager.recv(4096).startswith(b"READY=1")

@@ -72,7 +72,7 @@ class Database:
                 _refuse_newer(path)
             if wal.is_strange(real + "-wal"):
                 raise damaged_state(path, "the log beside it, substrat.db-wal, isn't one")
-            suspicious = _needs_check(real)
+            suspicious = bytes_to_check(path) > 0
             if reserve:
                 reserves.take_over(path)
             # SQLite gives the mode of this file to those it makes beside it.
@@ -245,12 +245,17 @@ def damaged_state(path: str, what: str) -> StateDamaged:
     )
 
 
-def _needs_check(path: str) -> bool:
-    """Say whether a database's structure is looked at: a big one costs seconds, so only after a daemon that died."""
+def bytes_to_check(path: str) -> int:
+    """Return how much opening a database reads to check it; a big one costs seconds, so it is checked only after a death.
+
+    The file of SQLite's log, which a daemon that stops takes away, tells that the last one died.
+    """
+    real = os.path.realpath(path)
     try:
-        return os.path.getsize(path) <= _QUICKLY_CHECKED or os.path.exists(path + "-wal")
+        size = os.path.getsize(real)
     except FileNotFoundError:
-        return False
+        return 0
+    return size if size <= _QUICKLY_CHECKED or os.path.exists(real + "-wal") else 0
 
 
 def _refuse_newer(path: str) -> None:
