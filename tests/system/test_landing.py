@@ -345,3 +345,50 @@ def test_files_that_the_users_git_runs_are_looked_at_first(house, app):
     accepted = [word for path in outcome["protected"] for word in ("--accept", path)]
     assert merged(house, "fix", *accepted)[0] == 0
     assert (app / "hooks" / "post-merge").exists()
+
+
+def test_ignored_files_of_the_users_are_never_overwritten(house, app):
+    (app / ".gitignore").write_text(".env\ndata/\n")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "ignored")
+    house.start()
+    for name, deed in (("file", "echo theirs > .env; git add -f .env"), ("directory", "echo x > data; git add -f data")):
+        house.ok("spawn", name, "-w", app, "--worktree", f"/shell {deed}; git commit -qm x")
+    house.ok("wait", "file", "directory")
+    (app / ".env").write_text("my key\n")
+    (app / "data").mkdir()
+    (app / "data" / "rows").write_text("my rows\n")
+    before = fingerprint(app)
+    for name, words in (
+        ("file", "would be overwritten by merge: .env"),
+        ("directory", "would lose untracked files in them"),
+    ):
+        refused = house.ctl("merge", name)
+        assert (refused.code, words in refused.error) == (1, True), refused
+    after = fingerprint(app)
+    after.pop(".git/ORIG_HEAD", None)
+    assert after == before
+
+
+def test_commits_that_the_agent_makes_during_a_landing_have_not_landed(house, app):
+    me(house, app)
+    house.start(environment={"SUBSTRAT_KILL_AT": "after: branch moved"})
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    (app / "mine.txt").write_text("mine")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "mine")
+    head = git(house, app, "rev-parse", "refs/substrat/fix/head")
+    check = "until [ -e go ]; do sleep 0.02; done"
+    waiting = house.follow("merge", "fix", "--squash", "--check", check, "--json")
+    (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/a.txt")), "the check")
+    house.ok("send", "fix", "--wait", commit("late.txt"))
+    (place.parent / "go").touch()
+    wait_until(lambda: house.daemon.poll() is not None, "the daemon dies")
+    house.start()
+    out, _ = waiting.communicate(timeout=60)
+    assert (json.loads(out)["outcome"], (app / "late.txt").exists()) == ("landed", False)
+    assert git(house, app, "rev-parse", "refs/substrat/fix/head^") == head
+    shown = house.show("fix")
+    assert (shown["worktree"]["landed"], shown["attention"]["kind"]) == (False, "merge")
+    assert merged(house, "fix")[1][0]["outcome"] == "landed"
+    assert git(house, app, "show", "--stat", "--format=", "HEAD").split()[0] == "late.txt"

@@ -50,6 +50,7 @@ class Landing:
         intended: the commit that the branch is about to be moved to, None before that.
         outcome: its outcome as JSON, None while it isn't decided.
         item: the number of the operator's inbox item that tells the outcome.
+        intended_head: the agent's head that `intended` was made of.
     """
 
     id: int
@@ -65,6 +66,7 @@ class Landing:
     intended: str | None = None
     outcome: str | None = None
     item: int | None = None
+    intended_head: str | None = None
 
 
 _DECIDING = frozenset({".gitmodules", ".gitattributes", ".worktreeinclude"})

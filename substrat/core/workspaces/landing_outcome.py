@@ -30,9 +30,10 @@ class Outcome(NamedTuple):
         kind: `landed`, `nothing` (all of it is in the branch), `conflict`, `held` (files must be looked at first),
             `refused`, or `queued` while it isn't decided.
         text: one sentence.
-        commit: the branch's commit afterwards, if the work landed; the agent's that must be looked at, if it is held.
+        commit: the branch's commit afterwards, if the work landed.
         files: the files in conflict, or those to be looked at.
         notes: further sentences.
+        head: the agent's head that this is about; None: the landing came to none.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Outcome(NamedTuple):
     commit: str | None = None
     files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    head: str | None = None
 
     def write(self) -> str:
         """Return it as JSON, with as many files as fit; names that are no text have `?` for their odd bytes."""

@@ -53,9 +53,9 @@ class CloneQueries(Database):
         """Load the landings that a client has asked for by an id of its own."""
         return self._landings("request = ?", request)
 
-    def note_intended(self, number: int, commit: str) -> None:
-        """Note the commit that a landing is about to move its branch to."""
-        self._db.execute("UPDATE landings SET intended = ? WHERE id = ?", (commit, number))
+    def note_intended(self, number: int, commit: str, head: str) -> None:
+        """Note the commit that a landing is about to move its branch to, and the agent's head that it was made of."""
+        self._db.execute("UPDATE landings SET intended = ?, intended_head = ? WHERE id = ?", (commit, head, number))
 
     def decide_landing(self, number: int, outcome: str, item: int | None) -> None:
         """Store a landing's outcome, and the operator's inbox item that tells it."""

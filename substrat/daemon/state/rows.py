@@ -295,6 +295,7 @@ class LandingRow(NamedTuple):
     intended: Annotated[str | None, or_null(COMMIT)]
     outcome: Annotated[str | None, or_null(DATA)]
     item: Annotated[int | None, or_null(NUMBER)]
+    intended_head: Annotated[str | None, or_null(COMMIT)]
 
 
 class CallRow(NamedTuple):

@@ -199,6 +199,7 @@ MIGRATIONS = (
     """,
     "ALTER TABLE agents ADD COLUMN shared TEXT;",
     "ALTER TABLE clones ADD COLUMN shown TEXT;",
+    "ALTER TABLE landings ADD COLUMN intended_head TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

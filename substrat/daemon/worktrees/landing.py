@@ -140,6 +140,7 @@ class Landings:
         await until_stored(partial(self._finish, landing, outcome))
 
     async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> Outcome:
+        """Land the head that the clone has now; commits that its agent makes meanwhile are no part of it."""
         head = clone.kept.head
         rest = uncommitted(clone.kept.files)
         if head is None or head == clone.base:
@@ -149,7 +150,7 @@ class Landings:
             if tip is None and clone.base is not None:
                 raise NotFound(f"there is no branch {landing.target} in {clone.repository}: `--into BRANCH` names another")
             if tip is not None and landing.intended is not None and await self._git.contains(clone, tip, landing.intended):
-                return self._landed(agent, landing, landing.intended, rest)
+                return self._landed(agent, landing, landing.intended, landing.intended_head or head, rest)
             if tip is not None and await self._git.has(clone, tip, head):
                 return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s commits already{rest}")
             try:
@@ -162,26 +163,26 @@ class Landings:
                     await self._git.check(clone, commit, landing.check_command)
                 if self._registry.get(agent.id) is None:
                     raise Refused(_REMOVED)
-                await until_stored(partial(self._intend, landing, commit))
+                await until_stored(partial(self._intend, landing, commit, head))
                 self._registry.points.before("branch moved")
                 await self._git.move(clone, landing, commit, tip)
                 self._registry.points.after("branch moved")
             except Conflicting as conflict:
-                return landing_outcome.conflict(agent.name, landing.target, conflict.files)
+                return landing_outcome.conflict(agent.name, landing.target, conflict.files)._replace(head=head)
             except RefMoved:
                 continue
             notes = await self._git.notes(clone) if commit != head else ()
-            return self._landed(agent, landing, commit, rest)._replace(notes=notes)
+            return self._landed(agent, landing, commit, head, rest)._replace(notes=notes)
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
-    def _landed(self, agent: Agent, landing: Landing, commit: str, rest: str) -> Outcome:
-        return Outcome(LANDED, f"{agent.name}'s work is in {landing.target} at {commit[:12]}{rest}", commit)
+    def _landed(self, agent: Agent, landing: Landing, commit: str, head: str, rest: str) -> Outcome:
+        return Outcome(LANDED, f"{agent.name}'s work is in {landing.target} at {commit[:12]}{rest}", commit, head=head)
 
     # Commits
 
-    def _intend(self, landing: Landing, commit: str) -> None:
+    def _intend(self, landing: Landing, commit: str, head: str) -> None:
         with self._registry.change("landing intended"):
-            self._store.note_intended(landing.id, commit)
+            self._store.note_intended(landing.id, commit, head)
 
     def _record(self, landing: Landing, outcome: Outcome) -> None:
         """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again."""
@@ -189,7 +190,7 @@ class Landings:
         if agent is None or agent.clone is None or outcome.kind != LANDED:
             return
         clone = agent.clone
-        landed = replace(clone, bounced=None, landed_head=clone.kept.head, landed_commit=outcome.commit, shown=None)
+        landed = replace(clone, bounced=None, landed_head=outcome.head, landed_commit=outcome.commit, shown=None)
         if landed != clone:
             with self._registry.change("landing noted") as change:
                 change.record(DaemonEvent(agent.id, None, "worktree:landed", outcome.text, {"commit": outcome.commit}))
@@ -219,12 +220,12 @@ class Landings:
             data = {"files": list(outcome.files[:100])}
             (cause,) = change.record(DaemonEvent(agent.id, None, "worktree:conflict", outcome.text, data))
             if clone is not None and clone.bounced is None and agent.phase != Phase.ENDED:
-                agent = change.put_clone(agent, replace(clone, bounced=clone.kept.head))
+                agent = change.put_clone(agent, replace(clone, bounced=outcome.head))
                 prompt = decisions.conflict_prompt(landing.target, outcome.files)
                 change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
                 return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to solve it")
         if outcome.kind == HELD and clone is not None:
-            agent = change.put_clone(agent, replace(clone, shown=outcome.commit))
+            agent = change.put_clone(agent, replace(clone, shown=outcome.head))
         if is_heard and not landing.unattended:
             return None, outcome
         return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome
@@ -259,7 +260,7 @@ def _held(agent: Agent, clone: Clone, landing: Landing, held: tuple[Suspect, ...
         f"`substratctl diff {agent.name}` shows them; to land them: "
         f"{decisions.command(agent.name, landing, clone.target, options)}"
     )
-    return Outcome(HELD, text, clone.kept.head, tuple(one.path for one in held))
+    return Outcome(HELD, text, files=tuple(one.path for one in held), head=clone.kept.head)
 
 
 def failure_of(outcome: Outcome) -> Conflict | None:

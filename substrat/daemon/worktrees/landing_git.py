@@ -53,8 +53,10 @@ _SAID = 300
 
 _FAST_FORWARD = (
     "merge", "--ff-only", "--quiet", "--commit", "--no-squash", "--no-autostash", "--no-verify-signatures", "--no-edit",
+    "--no-overwrite-ignore",
 )  # fmt: skip
-"""A move to the commit that was previewed, also where the user's settings (`merge.*`) say otherwise (git-merge(1))."""
+"""A move to the commit that was previewed, also where the user's settings (`merge.*`) say otherwise (git-merge(1)). By
+default git takes an ignored file, such as `.env`, for one that it may overwrite."""
 
 
 class Conflicting(Exception):
