@@ -8,6 +8,7 @@ import pytest
 import structlog
 
 from substrat.daemon import logs
+from tests.support import descriptors
 
 SECRET = "crsr_0123456789abcdef"
 
@@ -152,10 +153,18 @@ def piped(monkeypatch):
     with os.fdopen(writing, "w") as file, os.fdopen(reading, "rb", buffering=0) as pipe:
         os.set_blocking(reading, False)
         monkeypatch.setattr(sys, "stderr", file)
+        opened = descriptors.opened()
         logs.configure("debug", "json", under_systemd=False)
         yield structlog.get_logger("test"), pipe
         assert os.get_blocking(writing), "somebody else may have this end too"
+        close_new(opened)
     structlog.configure(**before)
+
+
+def close_new(before):
+    """Close the descriptor of the log, which a daemon keeps for its life."""
+    for number, _ in descriptors.opened() - before:
+        os.close(int(number))
 
 
 def drain(pipe):
@@ -197,8 +206,9 @@ def test_a_log_on_a_full_disk(monkeypatch):
 
 
 def test_no_standard_error_at_all(monkeypatch):
-    before = structlog.get_config()
+    before, opened = structlog.get_config(), descriptors.opened()
     monkeypatch.setattr(sys, "stderr", None)
     logs.configure("debug", "auto", under_systemd=False)
     structlog.get_logger("test").info("something happened")
     structlog.configure(**before)
+    close_new(opened)

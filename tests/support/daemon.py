@@ -132,11 +132,16 @@ class DaemonFixture:
             if process.poll() is None:
                 process.kill()
             process.wait()
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
+        self.close_streams()
         wait_until(self._nothing_left, "the end of all sandboxes")
         shutil.rmtree(self.runtime, ignore_errors=True)
+
+    def close_streams(self) -> None:
+        """Close the pipes of commands that have ended."""
+        for process in self._started:
+            if process.poll() is not None:
+                for stream in filter(None, (process.stdout, process.stderr)):
+                    stream.close()
 
     def _nothing_left(self) -> bool:
         left = self.sandboxed()

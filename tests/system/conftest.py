@@ -21,7 +21,8 @@ def _shared(tmp_path_factory):
 def shared(_shared):
     """One daemon for the tests of a file that change nothing of it but its agents."""
     _shared.clear()
-    return _shared
+    yield _shared
+    _shared.close_streams()
 
 
 @pytest.fixture

@@ -130,7 +130,8 @@ def _server(_place):
 def daemon(_place):
     """A daemon without agents, that is shared with the other tests of the module."""
     _place.clear()
-    return _place
+    yield _place
+    _place.close_streams()
 
 
 @pytest.fixture

@@ -123,13 +123,17 @@ async def _run(
     with ExitStack() as stack:
         try:
             reading, writing = _pipes(stack)
+        except OSError as problem:
+            return problem
+        try:
             nothing = closed_by(stack, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
             started = process.start(line, environment, (nothing, *writing, *inherited))
         except OSError as problem:
             return problem
+        finally:
+            for descriptor in writing:  # the sandbox alone has them, so that they end with it
+                os.close(descriptor)
         pidfd = closed_by(stack, process.open_own(started))
-        for descriptor in writing:
-            os.close(descriptor)
         status: int | None = None
         try:
             texts = await _collect_all(reading)
