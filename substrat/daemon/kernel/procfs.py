@@ -62,8 +62,12 @@ def boot_id() -> str:
 
 def stat(pid: int) -> Stat | None:
     """Return a process's state, parent and start time; None when it is gone."""
+    return _stat(f"/proc/{pid}")
+
+
+def _stat(directory: str) -> Stat | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open(f"{directory}/stat", "rb") as file:
             line = file.read()
     except _GONE:
         return None
@@ -99,6 +103,11 @@ def tasks(pid: int) -> list[str]:
         return [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]
     except _GONE:
         return []
+
+
+def thread_states(pid: int) -> list[tuple[str, str]]:
+    """Return the directory and the state of each thread of a process."""
+    return [(task, found.state) for task in tasks(pid) if (found := _stat(task)) is not None]
 
 
 def children(pid: int) -> list[int]:

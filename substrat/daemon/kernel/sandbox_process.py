@@ -30,6 +30,8 @@ _RELEASE_TRIES, _RELEASE_PAUSE_S = 100, 0.05
 """5 s: bubblewrap writes an exit code in a millisecond, but a busy machine may leave it waiting for a processor."""
 _STOPPED = frozenset({"T", "t", "Z", "X"})
 _UNINTERRUPTIBLE = "D"
+_MAKING_A_CHILD = {"x86_64": frozenset({"56", "58", "435"}), "aarch64": frozenset({"220", "435"})}
+"""The numbers of clone(2), vfork(2) and clone3(2), of which `/proc/PID/syscall` shows the one that a thread is in."""
 _STOP_PENDING = 1 << (signal.SIGSTOP - 1)
 
 
@@ -153,18 +155,19 @@ def signal_program(inner: int, number: signal.Signals) -> bool:
 def stop_all(inner: int) -> bool:
     """Stop every process of a sandbox in memory, as far as one pass goes (SIGSTOP can't be caught).
 
+    Each gets the signal, stopped or not: one that still ran may have continued another after the look at that.
+
     Args:
         inner: the sandbox's first process.
 
     Returns:
-        Whether all of them had been stopped before: then none can have made another meanwhile.
+        Whether all of them were stopped, before the signals and after: then none can have made another meanwhile.
     """
-    all_stopped = True
-    for pid in procfs.tree(inner):
-        if not is_stopped(pid):
-            all_stopped = False
-            _signal(pid, signal.SIGSTOP)
-    return all_stopped
+    before = procfs.tree(inner)
+    were_stopped = all(map(is_stopped, before))
+    for pid in before:
+        _signal(pid, signal.SIGSTOP)
+    return were_stopped and all(map(is_stopped, procfs.tree(inner)))
 
 
 def continue_all(inner: int) -> None:
@@ -256,13 +259,26 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process is stopped, gone, or will stop before it executes anything more.
+    """Say whether a process is gone, or each of its threads is stopped or will stop before it executes anything more.
 
-    The last is true of one that waits in the kernel and can't be interrupted, with the signal pending: the parent in a
-    vfork(2) waits so for its child, and would for ever when that is stopped.
+    A process whose first thread has exited counts as a zombie (`Z`) while its others go on, so all are looked at. One that
+    waits in the kernel and can't be interrupted (`D`) may be in the middle of a rename(2); only the parent in a vfork(2)
+    does nothing more, which waits for its child, and would for ever when that is stopped.
     """
-    found = procfs.stat(pid)
-    return found is None or found.state in _STOPPED or (found.state == _UNINTERRUPTIBLE and _stop_is_pending(pid))
+    return all(
+        state in _STOPPED or (state == _UNINTERRUPTIBLE and _makes_child(task) and _stop_is_pending(pid))
+        for task, state in procfs.thread_states(pid)
+    )
+
+
+def _makes_child(task: str) -> bool:
+    """Say whether a thread waits for the child that it has made."""
+    try:
+        with open(f"{task}/syscall", encoding="ascii") as file:
+            number = file.read().split()[0]
+    except OSError:  # Yama hides it from a daemon that isn't an ancestor (kernel.yama.ptrace_scope)
+        return bool(procfs.children(int(task.split("/")[2])))
+    return number in _MAKING_A_CHILD.get(os.uname().machine, ())
 
 
 def _stop_is_pending(pid: int) -> bool:

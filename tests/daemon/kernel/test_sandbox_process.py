@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from substrat.daemon.kernel import process, procfs, sandbox_process
 from tests.daemon.kernel.conftest import PATIENCE, ended
 from tests.support.optional import present
+from tests.support.waiting import wait_until
 
 REPORTS = [
     (b"", (None, None)),
@@ -138,3 +141,50 @@ async def test_an_orphans_new_parent_is_not_taken_for_its_sandbox(inner_and_oute
     assert process.open_pidfd(found) is None
     sandbox_process.kill_recorded(found)
     assert procfs.parent(inner) is not None
+
+
+COUNTS = """
+import ctypes, os, threading
+count = open("count", "r+b", buffering=0)
+def go_on():
+    number = 0
+    while True:
+        os.rename("a", "b"); os.rename("b", "a")
+        number += 1
+        os.pwrite(count.fileno(), b"%20d" % number, 0)
+"""
+FIRST_THREAD_GONE = COUNTS + "threading.Thread(target=go_on).start()\nctypes.CDLL(None).syscall(EXIT, 0)\n"
+THOUSAND_THREADS = COUNTS + (
+    "threading.stack_size(65536)\n"
+    "for _ in range(999): threading.Thread(target=threading.Event().wait).start()\n"
+    "threading.Thread(target=go_on).start()\n"
+)
+FORKS = COUNTS + (
+    "def children():\n    while True:\n        if os.fork() == 0: os._exit(0)\n        os.wait()\n"
+    "threading.Thread(target=go_on).start()\nchildren()\n"
+)
+
+
+@pytest.mark.parametrize(
+    "source", [FIRST_THREAD_GONE, THOUSAND_THREADS, FORKS], ids=["first thread gone", "1,000", "forks"]
+)
+def test_a_process_is_stopped_only_when_all_of_its_threads_are(tmp_path, source):
+    for name in ("a", "count"):
+        (tmp_path / name).touch()
+
+    def count():
+        return int((tmp_path / "count").read_text() or 0)
+
+    source = source.replace("EXIT", {"x86_64": "60", "aarch64": "93"}[os.uname().machine])
+    with subprocess.Popen([sys.executable, "-c", source], cwd=tmp_path, process_group=0) as running:
+        try:
+            wait_until(lambda: count() > 10 and len(procfs.tasks(running.pid)) >= (900 if "999" in source else 1))
+            wait_until(lambda: sandbox_process.stop_all(running.pid), "the stop")
+            found = count()
+            for _ in range(20):
+                subprocess.run(["true"], check=True)
+            assert (count(), sandbox_process.is_stopped(running.pid)) == (found, True)
+            sandbox_process.continue_all(running.pid)
+            wait_until(lambda: count() > found, "it goes on")
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
