@@ -169,6 +169,7 @@ GIT = (
     GitEntry("config", "core.fsmonitor, core.sshCommand, filters, aliases and more name programs", b""),
     GitEntry("config.worktree", "the same, with extensions.worktreeConfig", b""),
     GitEntry("info/attributes", "chooses among the filters that the person's own configuration names", b""),
+    GitEntry("objects/info/alternates", "names directories that each clone of the repository shows its agent", b""),
     GitEntry("worktrees", "a linked worktree's config.worktree is configuration too", None),
     GitEntry("remotes", "names where `git push` goes without a remote in the configuration; there git runs hooks", None),
     GitEntry("branches", "the same in an older form", None),

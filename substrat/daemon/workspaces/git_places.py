@@ -99,10 +99,10 @@ def _objects(first: str, closed: tuple[str, ...]) -> Iterator[str]:
             raise WorkspaceUnusable(
                 f"{first} borrows objects of more than {_MOST_OBJECTS} repositories: `git repack -a -d`"
             )
-        if not _is_objects(path):
+        if not _is_objects(path) or (path != first and not _is_of_repository(path)):
             if path == first:
                 raise WorkspaceUnusable(f"{path} is no directory of git objects: `git fsck` says more")
-            continue  # as git does, with a warning
+            continue  # as git does, with a warning, where a directory isn't one
         for other in closed:
             if is_within(path, other) or is_within(other, path):
                 raise WorkspaceUnusable(f"{first} borrows objects of {path}, which would open {other} to the agent")
@@ -121,6 +121,11 @@ def _is_objects(path: str) -> bool:
     except OSError:
         return False
     return is_directory and any(os.path.isdir(f"{path}/{name}") for name in ("pack", "info"))
+
+
+def _is_of_repository(path: str) -> bool:
+    """Say whether a directory is the `objects` of a repository: many directories have an `info` in them."""
+    return os.path.basename(path) == "objects" and os.path.isfile(os.path.join(os.path.dirname(path), "HEAD"))
 
 
 def _real(path: str) -> str:

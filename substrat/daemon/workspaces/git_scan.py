@@ -67,9 +67,16 @@ class GitScan:
             self.follow(path)
 
     def _git_entry(self, directory: int, path: str, name: str) -> None:
-        outer = name.rpartition("/")[0]
-        if outer and not self._is_kept(directory, path, outer):
-            return
+        parts = name.split("/")
+        for outer in ("/".join(parts[:number]) for number in range(1, len(parts))):
+            if outer == "objects" and self._is_link(directory, outer):
+                self._record.links.append(f"{path}/{outer}")  # an agent works there all the same, without its git
+                return
+            if outer == "objects/info" and self._record.stat(directory, path, outer) is None:
+                self._record.missing[f"{path}/{outer}"] = None  # else it would be made, with the list in it
+                return
+            if not self._is_kept(directory, path, outer):
+                return
         found = self._record.stat(directory, path, name)
         if found is not None:
             self._record.protect(f"{path}/{name}", found)
@@ -88,6 +95,12 @@ class GitScan:
             _require_access(kept, f"{path}/{name}")
         self._record.pin(f"{path}/{name}", None)
         return True
+
+    def _is_link(self, directory: int, name: str) -> bool:
+        try:
+            return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+        except FileNotFoundError:
+            return False
 
     def _modules(self, directory: int, path: str, depth: int) -> None:
         """A submodule's name may have slashes in it, so its git directory may lie deeper."""

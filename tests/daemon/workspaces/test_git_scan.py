@@ -101,7 +101,7 @@ def test_of_many_repositories_all_are_read_only_in_part_or_as_wholes(work):
     seen = scan(str(work), bounds=Bounds(seconds=60.0))
     assert seen.notes == ()
     assert len(seen.whole) == 184
-    assert len(seen.mounts) < 600
+    assert len(seen.mounts) < 640
     for number in range(200):
         own = f"{work}/r{number}/.git"
         assert own in seen.whole or {f"{own}/config", f"{own}/hooks"} <= {*seen.read_only, *seen.missing}
