@@ -173,9 +173,9 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             )
             sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.unreadable.paths)
             git_sandbox = GitSandbox(find_bubblewrap, preparer.unreadable.paths)
-            repositories = Repositories(git_sandbox, preparer.protector.closed)
+            repositories = Repositories(git_sandbox, preparer.protector.borrowing)
             wishes = CloneWishes(registry, repositories, layout.trees, checks.check_workspace)
-            keeping = Keeping(registry, git_sandbox, repositories, layout, user.home, preparer.protector.closed)
+            keeping = Keeping(registry, git_sandbox, repositories, layout, user.home, preparer.protector.borrowing)
             accounting = Accounting(registry, sessions, preparer.leave_out)
             requests = AgentRequests(registry, sessions)
             diffing = Diffing(git_sandbox, repositories)
@@ -234,7 +234,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             restore_wanted = Wakeup()
             restoring = Restoring(
                 registry, git_sandbox, repositories, keeping, making, diffing, restore_wanted, layout.trees,
-                preparer.protector.closed, exec_sessions.check_none,
+                preparer.protector.borrowing, exec_sessions.check_none,
             )  # fmt: skip
             checkouts = Checkouts(registry, repositories, landing_git, lambda: preparer.protector.own_places)
             clones = Clones(repositories, wishes, keeping, diffing, landings, trees, restoring, checkouts)
@@ -252,6 +252,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             await nursery.start(_obey_signals, settings, registry, preparer, bell, notifier, nursery.cancel_scope)
             _set_aside_lost_turns(registry, layout, now())
             await preparer.protector.find_all_git()
+            landings.take_up()
             families.take_up()
             await nursery.start(runner.run)
             nursery.start_soon(making.run)

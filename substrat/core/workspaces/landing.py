@@ -51,6 +51,7 @@ class Landing:
         outcome: its outcome as JSON, None while it isn't decided.
         item: the number of the operator's inbox item that tells the outcome.
         intended_head: the agent's head that `intended` was made of.
+        intended_in: the checkout in which it is about to be moved; None: the branch is checked out nowhere.
     """
 
     id: int
@@ -67,6 +68,7 @@ class Landing:
     outcome: str | None = None
     item: int | None = None
     intended_head: str | None = None
+    intended_in: str | None = None
 
 
 _DECIDING = frozenset({".gitmodules", ".gitattributes", ".worktreeinclude"})

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from substrat.core.workspaces.landing import Landing
 
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
         kind: `landed`, `nothing` (all of it is in the branch), `conflict`, `held` (files must be looked at first),
             `refused`, or `queued` while it isn't decided.
         text: one sentence.
-        commit: the branch's commit afterwards, if the work landed.
+        commit: the branch's commit afterwards, if the work landed; the agent's that must be looked at, if it is held.
         files: the files in conflict, or those to be looked at.
         notes: further sentences.
         head: the agent's head that this is about; None: the landing came to none.
@@ -55,12 +55,29 @@ class Outcome(NamedTuple):
         return json.dumps(members)
 
 
-def of(landing: Landing) -> Outcome:
-    """Return the outcome that a landing has by now."""
+def of(landing: Landing, waits: str | None = None) -> Outcome:
+    """Return the outcome that a landing has by now; `waits` says why it isn't decided, if that is known."""
     if landing.outcome is None:
-        return Outcome(QUEUED, f"its landing in {landing.target} is still to come, whether a command waits for it or not")
+        text = f"its landing in {landing.target} is still to come, whether a command waits for it or not"
+        return Outcome(QUEUED, waits or text)
     members = json.loads(landing.outcome)
     return Outcome(**{**members, "files": tuple(members["files"]), "notes": tuple(members["notes"])})
+
+
+def waits_for(turns: Sequence[str], commands: Sequence[str], checkout: str) -> str:
+    """Say that a landing waits until no sandbox runs that can write in its checkout.
+
+    Args:
+        turns: the names of the agents whose turns run.
+        commands: the names of those in whose sandboxes only commands of a person's run.
+        checkout: the checkout.
+    """
+    if not turns:
+        where = f"the sandbox of {commands[0]}" if len(commands) == 1 else f"sandboxes of {listed(commands)}"
+        return f"a command runs in {where} (`substratctl exec`) and can write in {checkout}: it lands when that ends"
+    works, ends = ("works", "that turn ends") if len(turns) == 1 else ("work", "those turns end")
+    way = f"`substratctl suspend {' '.join(turns)}` lets it land now"
+    return f"{listed(turns)} {works} in {checkout}: it lands when {ends}; {way}"
 
 
 def uncommitted(files: int) -> str:

@@ -91,6 +91,11 @@ def overlaps(claim: Claim, others: Iterable[Claim]) -> tuple[Overlap, ...]:
     return tuple(found for other in others if (found := _overlap(claim, other)) is not None)
 
 
+def writes_in(claim: Claim, places: tuple[str, ...]) -> bool:
+    """Say whether an agent can write in one of some directories, below it, or above it, where it could be replaced."""
+    return _meet((*claim.writable, *claim.git), places) is not None
+
+
 def _overlap(mine: Claim, theirs: Claim) -> Overlap | None:
     shared = _meet(mine.writable, theirs.readable) or _meet(mine.readable, theirs.writable)
     if shared is None and not mine.git and not theirs.git:

@@ -21,6 +21,7 @@ from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
 from substrat.core.agents.records import abridged, open_turn_id
 from substrat.core.workspaces.overlap import Claim
 from substrat.daemon.agents.change import Change
+from substrat.daemon.agents.closures import Closures
 from substrat.daemon.agents.follow_ups import FollowUps
 from substrat.daemon.agents.holds import Holds
 from substrat.daemon.failpoints import URGENT
@@ -89,6 +90,7 @@ class Registry:
         self._changed: dict[str, trio.Event] = {}
         self._git: dict[str, tuple[str, ...]] = {}
         self.holds = Holds()
+        self.closures = Closures(self)
 
     # Reading
 
@@ -297,6 +299,7 @@ class Registry:
             self._changed.pop(agent_id, trio.Event()).set()
         for observer in self._observers:
             observer(change.agents)
+        self.closures.look()
 
     def admit(self) -> None:
         """Start the turns of agents that wait, as many as may run."""

@@ -66,7 +66,8 @@ class Queue:
             if agent.phase == Phase.QUEUED and agent.id in first:
                 account, trial = self._gates.standing(agent, gates)
                 asleep_until = mail.asleep_until(registry, agent)
-                facts = Facts(registry.holds.reason(agent.id), self._needs.names(agent), asleep_until, account)
+                held = registry.holds.reason(agent.id) or registry.closures.obstacle(agent)
+                facts = Facts(held, self._needs.names(agent), asleep_until, account)
                 obstacle = scheduling.obstacle(agent, facts, now)
                 family = registry.root_of(agent).id
                 found.append(Waiting(agent.id, family, agent.priority, first[agent.id], obstacle, trial))

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere
 from substrat.core.workspaces.landing import Landing
 from substrat.daemon.state.database import Database
-from substrat.daemon.state.rows import CLONES, LANDINGS, CloneRow
+from substrat.daemon.state.rows import CLONES, LANDINGS, WORKED_IN, CloneRow, WorkedInRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _SAVE = CLONES.upsert("id")
 _ADD_LANDING = LANDINGS.insert(without=("id",))
+_NOTE_WORKED_IN = WORKED_IN.upsert("root")
 
 
 class CloneQueries(Database):
@@ -38,6 +39,16 @@ class CloneQueries(Database):
         """Delete the row of a clone whose tree is gone, as its agent is."""
         self._db.execute("DELETE FROM clones WHERE id = ?", (agent_id,))
 
+    def worked_in(self) -> dict[str, frozenset[str]]:
+        """Load the directories in which agents have worked in place, each with the objects that were borrowed before."""
+        rows = WORKED_IN.read_all(self._db.execute(WORKED_IN.select).fetchall())
+        return {row.root: frozenset(row.borrowed) for row in rows}
+
+    def note_worked_in(self, roots: Iterable[str], borrowed: Iterable[str]) -> None:
+        """Note the objects that repositories in some directories borrow, before an agent works there."""
+        found = tuple(sorted(borrowed))
+        self._db.executemany(_NOTE_WORKED_IN, [WORKED_IN.write(WorkedInRow(root, found)) for root in roots])
+
     # Landings
 
     def add_landing(self, landing: Landing) -> int:
@@ -53,9 +64,10 @@ class CloneQueries(Database):
         """Load the landings that a client has asked for by an id of its own."""
         return self._landings("request = ?", request)
 
-    def note_intended(self, number: int, commit: str, head: str) -> None:
-        """Note the commit that a landing is about to move its branch to, and the agent's head that it was made of."""
-        self._db.execute("UPDATE landings SET intended = ?, intended_head = ? WHERE id = ?", (commit, head, number))
+    def note_intended(self, number: int, commit: str, head: str, checkout: str | None) -> None:
+        """Note the commit that a landing is about to move its branch to, the head that it was made of, and where."""
+        intended = "UPDATE landings SET intended = ?, intended_head = ?, intended_in = ? WHERE id = ?"
+        self._db.execute(intended, (commit, head, checkout, number))
 
     def decide_landing(self, number: int, outcome: str, item: int | None) -> None:
         """Store a landing's outcome, and the operator's inbox item that tells it."""

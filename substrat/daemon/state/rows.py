@@ -296,6 +296,7 @@ class LandingRow(NamedTuple):
     outcome: Annotated[str | None, or_null(DATA)]
     item: Annotated[int | None, or_null(NUMBER)]
     intended_head: Annotated[str | None, or_null(COMMIT)]
+    intended_in: Annotated[str | None, or_null(PATH)]
 
 
 class CallRow(NamedTuple):
@@ -333,6 +334,13 @@ class MountPointRow(NamedTuple):
     """A placeholder that was made in a workspace to be mounted over."""
 
     path: Annotated[str, PATH]
+
+
+class WorkedInRow(NamedTuple):
+    """A directory in which an agent has worked in place, and the objects that repositories there borrowed before."""
+
+    root: Annotated[str, PATH]
+    borrowed: Annotated[tuple[str, ...], NAMES]
 
 
 class DamagedRow(NamedTuple):
@@ -386,11 +394,12 @@ CLONES = Table("clones", CloneRow, "id", with_agent=True)
 DROPPED_TURNS = Table("dropped_turns", DroppedTurnRow, "agent")
 REMOVED_AGENTS = Table("removed_agents", RemovedAgentRow)
 MOUNT_POINTS = Table("mount_points", MountPointRow)
+WORKED_IN = Table("worked_in", WorkedInRow)
 DAMAGED = Table("damaged", DamagedRow)
 
 TABLES: tuple[Table[Any], ...] = (
     AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LANDINGS, WAITS, GATES, TOTALS, DROPPED_TURNS,
-    REMOVED_AGENTS, MOUNT_POINTS, DAMAGED,
+    REMOVED_AGENTS, MOUNT_POINTS, WORKED_IN, DAMAGED,
 )  # fmt: skip
 """Every table of the newest schema."""
 

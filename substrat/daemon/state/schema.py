@@ -199,7 +199,11 @@ MIGRATIONS = (
     """,
     "ALTER TABLE agents ADD COLUMN shared TEXT;",
     "ALTER TABLE clones ADD COLUMN shown TEXT;",
-    "ALTER TABLE landings ADD COLUMN intended_head TEXT;",
+    """
+    ALTER TABLE landings ADD COLUMN intended_head TEXT;
+    ALTER TABLE landings ADD COLUMN intended_in TEXT;
+    """,
+    "CREATE TABLE worked_in (root TEXT PRIMARY KEY, borrowed TEXT NOT NULL) STRICT, WITHOUT ROWID;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

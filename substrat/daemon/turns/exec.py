@@ -191,6 +191,12 @@ class ExecSessions:
         return await self._try(agent, command, standard, stream)
 
     async def _try(self, agent: Agent, command: _Command, standard: list[int], stream: trio.SocketStream | None) -> int:
+        async with self._registry.closures.entered(agent):
+            return await self._try_inside(agent, command, standard, stream)
+
+    async def _try_inside(
+        self, agent: Agent, command: _Command, standard: list[int], stream: trio.SocketStream | None
+    ) -> int:
         place, own = self._layout.exec_session(agent.id, secrets.token_hex(8))
         with self._files(agent, place, own), self._group_for(own) as group:
             note = partial(self._note, agent.id)
@@ -243,6 +249,8 @@ class ExecSessions:
         """Count a command, and give its agent as it is now; raises `Refused` if that is held, `NotFound` if it is gone."""
         agent = self._registry.find(agent_id)
         self._registry.holds.check(agent_id)
+        if (obstacle := self._registry.closures.obstacle(agent)) is not None:
+            raise Refused(f"{obstacle}: try again then")
         self._running[agent_id] += 1
         try:
             yield agent

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sandbox import protect
 from substrat.daemon.kernel import nofollow
-from substrat.daemon.workspaces import gitlink
+from substrat.daemon.workspaces import git_written, gitlink
 from substrat.daemon.workspaces.git_programs import ConfigBudget, Programs, programs_of
 from substrat.paths import is_within
 
@@ -54,6 +54,8 @@ class GitScan:
             self._record.pin(path, os.fstat(directory).st_ino)
         for entry in protect.GIT:
             self._git_entry(directory, path, entry.name)
+        written = (git_written.odd_part(directory, name) for name in git_written.written(directory))
+        self._record.odd += sorted({f"{path}/{part}" for part in written if part is not None})
         if self._is_kept(directory, path, "modules"):
             with nofollow.opened("modules", directory) as modules:
                 self._modules(modules, f"{path}/modules", 0)

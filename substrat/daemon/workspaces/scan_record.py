@@ -77,6 +77,7 @@ class ScanRecord:
         self.inodes: dict[str, int] = {}
         self.links: list[str] = []
         self.hard_linked: list[str] = []
+        self.odd: list[str] = []
         self.skipped: list[str] = []
         self.skipped_git: list[str] = []
         self.unread: list[str] = []
@@ -121,6 +122,10 @@ class ScanRecord:
         if self.hard_linked:
             text = f"what has another name (a hard link) can be changed by that: {listed(self.hard_linked)}"
             yield text, tuple(self.hard_linked)
+        if self.odd:
+            where = listed(self.odd)
+            text = f"git on your host writes through these, or waits at them, because they are no plain files: {where}"
+            yield text, tuple(self.odd)
         if skipped := [*self.skipped, *self.skipped_git]:
             files = (*self.skipped, *(path for git in self.skipped_git for path in obeyed_in(git)))
             yield f"too much to look through or to protect: nothing is protected in {listed(skipped)}", files

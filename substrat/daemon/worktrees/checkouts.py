@@ -87,7 +87,14 @@ class Checkouts:
         found = decisions.suspects(files, await self._git.surroundings(clone, head))
         if held := decisions.unaccepted(found, tuple(accepted)):
             return Checkout(HELD, path, head, tuple(one.path for one in held), _held_text(clone.name, path, held))
-        await self._git.add_worktree(clone, path, head)
+        places, closures = (clone.git_dir, path), self._registry.closures
+        if users := closures.users(places):
+            raise Refused(
+                f"{users[0].name} works in {clone.git_dir}, where git must write: try again when its turn ends, or "
+                f"`substratctl suspend {users[0].name}` first"
+            )
+        with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
+            await self._git.add_worktree(clone, path, head)
         return Checkout(
             MADE, path, head, (),
             f"{path} has {clone.name}'s work at {head[:12]}, on no branch; `git -C {shlex.quote(clone.repository)} "

@@ -9,6 +9,7 @@ daemon, and so do their outcomes, for a day.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,7 +21,17 @@ from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind
 from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces import landing_outcome
-from substrat.core.workspaces.landing_outcome import CONFLICT, FINE, HELD, LANDED, NOTHING, REFUSED, Outcome, uncommitted
+from substrat.core.workspaces.landing_outcome import (
+    CONFLICT,
+    FINE,
+    HELD,
+    LANDED,
+    NOTHING,
+    QUEUED,
+    REFUSED,
+    Outcome,
+    uncommitted,
+)
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.worktrees.landing_git import Conflicting
@@ -32,8 +43,10 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.landing import Landing, Suspect
     from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.workspaces.git_places import GitPlaces
     from substrat.daemon.worktrees.landing_git import LandingGit
     from substrat.daemon.worktrees.repository import CloneState, Repositories
 
@@ -64,6 +77,8 @@ class Landings:
         self._wanted = wanted
         self._busy: set[tuple[str, str]] = set()
         self._heard_by: Counter[str] = Counter()
+        self._waiting: dict[int, str] = {}
+        self._taken_up: dict[int, ExitStack] = {}
         self._decided = trio.Event()
 
     async def land(self, request: str, wishes: list[Landing], *, wait: bool = True) -> dict[str, Outcome]:
@@ -75,7 +90,8 @@ class Landings:
             wait: whether to wait; else a landing that isn't decided yet is `queued`.
 
         Returns:
-            The outcome of each agent's landing, by the agent's id.
+            The outcome of each agent's landing, by the agent's id. One that waits for a sandbox that can write in its
+            checkout isn't waited for: it is `queued`.
         """
         known = {landing.agent for landing in self._store.landings_of(request)}
         if missing := [wish for wish in wishes if wish.agent not in known]:
@@ -87,7 +103,7 @@ class Landings:
         self._heard_by[request] += 1
         try:
             asked = self._store.landings_of(request)
-            while wait and any(landing.outcome is None for landing in asked):
+            while wait and any(landing.outcome is None and not self._waits(landing) for landing in asked):
                 await self._decided.wait()
                 asked = self._store.landings_of(request)
         finally:
@@ -96,7 +112,31 @@ class Landings:
                 del self._heard_by[request]
         # The landings of an agent go with it when it is removed.
         found = {wish.agent: Outcome(REFUSED, _REMOVED) for wish in wishes}
-        return found | {one.agent: landing_outcome.of(one) for one in asked}
+        return found | {one.agent: landing_outcome.of(one, self._waits(one)) for one in asked}
+
+    def _waits(self, landing: Landing) -> str | None:
+        """Say for which sandbox a landing waits, itself or one before it in the same branch; None: for none."""
+        before = (one for one in self._store.open_landings() if self._branch_of(one) == self._branch_of(landing))
+        first = next((one for one in before if one.id <= landing.id), None)
+        return self._waiting.get(first.id) if first is not None else None
+
+    def take_up(self) -> None:
+        """Close the checkouts in which an earlier daemon had begun to move a branch, before any turn begins there."""
+        for landing in self._store.open_landings():
+            if landing.intended_in is None:
+                continue
+            try:
+                found = self._repositories.places(landing.intended_in)
+            except (SubstratError, OSError) as problem:
+                log.warning("a checkout isn't closed", path=landing.intended_in, reason=str(problem))
+                continue
+            name = self._registry.name_of(landing.agent) or "an agent"
+            stack = self._taken_up[landing.id] = ExitStack()
+            stack.enter_context(self._closing(name, found))
+
+    def _closing(self, name: str, checkout: GitPlaces) -> AbstractContextManager[None]:
+        reason = f"the work of {name} lands in {checkout.top} first"
+        return self._registry.closures.closing(_places(checkout), reason)
 
     async def run(self) -> None:
         """Decide landings until cancelled."""
@@ -138,13 +178,22 @@ class Landings:
         if outcome.kind in FINE and agent is not None and agent.clone is not None:
             await self._look_again(agent.clone.git_dir)
         await until_stored(partial(self._finish, landing, outcome))
+        self._taken_up.pop(landing.id, ExitStack()).close()
 
     async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> Outcome:
-        """Land the head that the clone has now; commits that its agent makes meanwhile are no part of it."""
+        """Land the head that the clone has now; commits that its agent makes meanwhile are no part of it.
+
+        A checkout is closed once and stays so: an agent that commits in it would keep a landing away for ever.
+        """
+        with ExitStack() as closed:
+            return await self._land_closing(agent, clone, landing, closed)
+
+    async def _land_closing(self, agent: Agent, clone: Clone, landing: Landing, closed: ExitStack) -> Outcome:
         head = clone.kept.head
         rest = uncommitted(clone.kept.files)
         if head is None or head == clone.base:
             return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}")
+        closed_for = None
         for _ in range(_TRIES):
             tip = await self._repositories.commit(clone.git_dir, f"refs/heads/{landing.target}")
             if tip is None and clone.base is not None:
@@ -161,11 +210,17 @@ class Landings:
                     return _held(agent, clone, landing, held)
                 if landing.check_command is not None:
                     await self._git.check(clone, commit, landing.check_command)
+                checkout = await self._git.checkout(clone, landing.target)
+                if checkout not in {None, closed_for}:
+                    closed_for = checkout
+                    if await self._close(agent, landing, checkout, closed):
+                        continue  # the branch, or the checkout, may be another by now
                 if self._registry.get(agent.id) is None:
                     raise Refused(_REMOVED)
-                await until_stored(partial(self._intend, landing, commit, head))
+                place = checkout.top if checkout is not None else None
+                await until_stored(partial(self._intend, landing, commit, head, place))
                 self._registry.points.before("branch moved")
-                await self._git.move(clone, landing, commit, tip)
+                await self._git.move(clone, landing, commit, tip, checkout)
                 self._registry.points.after("branch moved")
             except Conflicting as conflict:
                 return landing_outcome.conflict(agent.name, landing.target, conflict.files)._replace(head=head)
@@ -175,14 +230,28 @@ class Landings:
             return self._landed(agent, landing, commit, head, rest)._replace(notes=notes)
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
+    async def _close(self, agent: Agent, landing: Landing, checkout: GitPlaces, closed: ExitStack) -> bool:
+        """Let no sandbox begin that can write in a checkout, and wait for the end of those that run, if there are any."""
+        closed.enter_context(self._closing(agent.name, checkout))
+
+        def tell(users: list[User]) -> None:
+            turns = [user.name for user in users if user.has_turn]
+            commands = [user.name for user in users if not user.has_turn]
+            self._waiting[landing.id] = landing_outcome.waits_for(turns, commands, checkout.top)
+            self._tell_clients()
+
+        closed.callback(self._waiting.pop, landing.id, None)
+        await self._registry.closures.unused(_places(checkout), tell)
+        return self._waiting.pop(landing.id, None) is not None
+
     def _landed(self, agent: Agent, landing: Landing, commit: str, head: str, rest: str) -> Outcome:
         return Outcome(LANDED, f"{agent.name}'s work is in {landing.target} at {commit[:12]}{rest}", commit, head=head)
 
     # Commits
 
-    def _intend(self, landing: Landing, commit: str, head: str) -> None:
+    def _intend(self, landing: Landing, commit: str, head: str, checkout: str | None) -> None:
         with self._registry.change("landing intended"):
-            self._store.note_intended(landing.id, commit, head)
+            self._store.note_intended(landing.id, commit, head, checkout)
 
     def _record(self, landing: Landing, outcome: Outcome) -> None:
         """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again."""
@@ -204,6 +273,9 @@ class Landings:
             if agent is not None and outcome.kind not in FINE:
                 item, outcome = self._tell(change, agent, landing, outcome, is_heard=is_heard)
             self._store.decide_landing(landing.id, outcome.write(), item)
+        self._tell_clients()
+
+    def _tell_clients(self) -> None:
         self._decided.set()
         self._decided = trio.Event()
 
@@ -253,6 +325,11 @@ class Landings:
                 change.put_clone(agent, replace(agent.clone, kept=kept))
 
 
+def _places(checkout: GitPlaces) -> tuple[str, str, str]:
+    """Return all the directories that git writes in when it moves a branch in a checkout."""
+    return (checkout.top, checkout.own, checkout.common)
+
+
 def _held(agent: Agent, clone: Clone, landing: Landing, held: tuple[Suspect, ...]) -> Outcome:
     listed, options = decisions.listed(held)
     text = (
@@ -260,9 +337,10 @@ def _held(agent: Agent, clone: Clone, landing: Landing, held: tuple[Suspect, ...
         f"`substratctl diff {agent.name}` shows them; to land them: "
         f"{decisions.command(agent.name, landing, clone.target, options)}"
     )
-    return Outcome(HELD, text, files=tuple(one.path for one in held), head=clone.kept.head)
+    head = clone.kept.head
+    return Outcome(HELD, text, head, tuple(one.path for one in held), head=head)
 
 
 def failure_of(outcome: Outcome) -> Conflict | None:
-    """Return the error that an outcome is where one landing was asked for; None: nothing is left to land."""
-    return None if outcome.kind in FINE else Conflict(outcome.text)
+    """Return the error that an outcome is where one landing was asked for; None: it is over, or still to come."""
+    return None if outcome.kind in {*FINE, QUEUED} else Conflict(outcome.text)

@@ -19,7 +19,7 @@ from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces import diffs
 from substrat.core.workspaces.landing import LandingMode, Surroundings
 from substrat.daemon.kernel import descriptors, helper
-from substrat.daemon.workspaces import git_programs
+from substrat.daemon.workspaces import git_programs, git_written
 from substrat.daemon.worktrees import git_sandbox
 from substrat.daemon.worktrees.git_sandbox import said
 from substrat.daemon.worktrees.repository import NOTHING, RefMoved
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
     from substrat.core.workspaces.landing import Landing
+    from substrat.daemon.workspaces.git_places import GitPlaces
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
     from substrat.daemon.worktrees.repository import Repositories
 
@@ -194,7 +195,8 @@ class LandingGit:
 
     async def _check_clean(self, clone: Clone) -> None:
         """Raise `Refused` while changes aren't committed that went along into the clone: they would land with it."""
-        changed = await self._host(clone.repository, "-c", "core.fsmonitor=false", "status", "--porcelain")
+        tame = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks")
+        changed = await self._host(clone.repository, *tame, "status", "--porcelain")
         if lines := changed.splitlines():
             files = "1 file is" if len(lines) == 1 else f"{len(lines)} files are"
             raise Refused(
@@ -258,18 +260,44 @@ class LandingGit:
                 f"the check `{command}` fails on {clone.name}'s merged files with {done.status}{words}; nothing was changed"
             )
 
-    async def move(self, clone: Clone, landing: Landing, commit: str, tip: str | None) -> None:
+    async def checkout(self, clone: Clone, branch: str) -> GitPlaces | None:
+        """Return where a branch is checked out, None when it is nowhere; raises `Conflict` if it can't be moved there."""
+        top = await self._checkout_of(clone, f"refs/heads/{branch}")
+        if top is None:
+            return None
+        if not os.path.lexists(top):
+            raise Conflict(f"{branch} is checked out in {top}, which is gone: `git worktree prune` in {clone.repository}")
+        found = await trio.to_thread.run_sync(self._repositories.places, top)
+        if (found.top, found.common) != (top, clone.git_dir):
+            raise Conflict(
+                f"{top} has {branch} checked out and is no checkout of {clone.git_dir}: `git worktree list` there"
+            )
+        return found
+
+    async def move(self, clone: Clone, landing: Landing, commit: str, tip: str | None, places: GitPlaces | None) -> None:
         """Move a branch from one commit to another.
+
+        Args:
+            clone: the clone.
+            landing: the landing.
+            commit: the new commit.
+            tip: the old one; None: there is no such branch yet.
+            places: where the branch is checked out, in which no sandbox can write; None: it is nowhere.
 
         Raises:
             RefMoved: it has another value by now.
             Conflict: git refuses in the checkout that has it; the message is git's own.
         """
-        ref = f"refs/heads/{landing.target}"
-        checkout = await self._checkout_of(clone, ref)
-        if checkout is None:
+        if places is None:
+            ref = f"refs/heads/{landing.target}"
             await self._repositories.update_refs(clone.git_dir, {ref: (commit, tip or NOTHING)})
             return
+        checkout = places.top
+        if odd := await trio.to_thread.run_sync(git_written.odd, places.own, places.common, landing.target):
+            raise Conflict(
+                f"{landing.target} isn't moved in {checkout}, because git would write through {odd[0]}, which is no plain "
+                f"file or directory: put one in its place, or remove it"
+            )
         if (await self._host(checkout, "rev-parse", "HEAD")).strip() != (tip or ""):
             raise RefMoved(f"{checkout} has another commit checked out by now")
         done = await self._run_on_host(checkout, (*_FAST_FORWARD, commit), _plain(landing.target))

@@ -128,7 +128,7 @@ def test_how_much_of_indexes_is_looked_at_is_bounded(repository):
     assert any("too much" in note for note in seen.notes)
     os.rename(index, repository / "index")
     index.symlink_to("../index")
-    assert scan(str(repository)).notes == (note,)
+    assert note in scan(str(repository)).notes
 
 
 def test_links_without_an_end_and_odd_names_are_no_error(repository):

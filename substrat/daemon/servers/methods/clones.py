@@ -74,8 +74,9 @@ class AgentMerge(OperatorRequest, frozen=True):
     """Lands the commits of agents' private clones in a branch of the user's, one after the other, the oldest agent first.
 
     A person looks first: files that the host runs or obeys unasked, and links out of the repository, land only if `accept`
-    names them. A conflict changes nothing; the agent is asked once to rebase its work. For a single agent,
-    anything but `landed` and `nothing` is the error `Conflict`.
+    names them. A conflict changes nothing; the agent is asked once to rebase its work. Work isn't landed in a checkout
+    while a sandbox runs that can write there: it is `queued`, and lands before that agent's next turn. For a single agent,
+    anything but `landed`, `nothing` and `queued` is the error `Conflict`.
     """
 
     method: ClassVar[str] = "agent.merge"
