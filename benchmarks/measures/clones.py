@@ -30,6 +30,7 @@ from substrat.core.workspaces.clones import Clone, Stage
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.trash import Trash
+from substrat.daemon.workspaces.git_places import Borrowing
 from substrat.daemon.worktrees.git_sandbox import GitSandbox
 from substrat.daemon.worktrees.keeping import Keeping
 from substrat.daemon.worktrees.making import Making
@@ -61,8 +62,8 @@ class _Parts:
 
         registry: Any = SimpleNamespace(config=Config(), now=time.time, points=Failpoints({}))
         sandbox = GitSandbox(bubblewrap, nothing_hidden)
-        repositories = Repositories(sandbox, ())
-        self.keeping = Keeping(registry, sandbox, repositories, Layout(root, root), root, ())
+        repositories = Repositories(sandbox, Borrowing(()))
+        self.keeping = Keeping(registry, sandbox, repositories, Layout(root, root), root, Borrowing(()))
         trash = Trash(f"{root}/trash", lambda: None)
         unused: Any = None
         self.making = Making(registry, unused, sandbox, repositories, trash, unused, f"{root}/trees", self.keeping, unused)

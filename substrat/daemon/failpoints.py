@@ -31,7 +31,7 @@ CHANGES = (
     "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "question expired",
     "message dropped", "mount point noted",
     "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted",
-    "protected files reached", "clone made", "clone set up", "clone failed", "clone kept",
+    "protected files reached", "borrowed noted", "clone made", "clone set up", "clone failed", "clone kept",
     "agent renamed", "renaming finished", "settings changed", "address given", "prune intended", "tree pruned",
     "gate tried", "bell recorded", "bell failed",
     "restore intended", "clone restored", "restore failed",

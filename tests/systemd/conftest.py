@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import descriptors
 from tests.support.optional import present
 from tests.support.waiting import wait_until
 
@@ -218,6 +219,7 @@ class Machine:
         self._init = wait_until(first_process, "systemd as the first process")
         # Held open, so that no other namespace gets their numbers before we have seen that nobody is left in them.
         self._pinned += [os.open(f"/proc/{self._init}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("pid", "net")]
+        descriptors.keep(*self._pinned)
         wait_until(lambda: self.path("/run/systemd/private").exists(), "systemd's socket")
         state = self.run("systemctl", "is-system-running", "--wait", check=False).stdout.strip()
         assert state == "running", self.run("systemctl", "--failed", "--no-pager").stdout

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
     from sandbox.spec import Mount
     from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.workspaces.git_places import Borrowing
 
 
-def prepare(clone: Clone, closed: tuple[str, ...]) -> tuple[str, ...]:
+def prepare(clone: Clone, borrowing: Borrowing) -> tuple[str, ...]:
     """Make the directories of a clone that are mounted over, and return the directories of objects that it borrows.
 
     Args:
         clone: the clone.
-        closed: directories that no agent may see.
+        borrowing: the objects that may be borrowed.
 
     Raises:
         WorkspaceUnusable: the agent has put something else in a directory's place, or the clone or the repository is gone.
@@ -45,12 +46,12 @@ def prepare(clone: Clone, closed: tuple[str, ...]) -> tuple[str, ...]:
             f"in its clone something else than a directory is at {name} ({problem.strerror}): `substratctl restore "
             f"{clone.name} --turn N` puts back how a turn left it"
         ) from None
-    return find_objects(clone, closed)
+    return find_objects(clone, borrowing)
 
 
-def find_objects(clone: Clone, closed: tuple[str, ...]) -> tuple[str, ...]:
+def find_objects(clone: Clone, borrowing: Borrowing) -> tuple[str, ...]:
     """Return the directories of objects that a clone borrows; raises `WorkspaceUnusable` if the repository is gone."""
-    return git_places.objects(clone.git_dir, closed)
+    return git_places.objects(clone.git_dir, borrowing)
 
 
 def _make(tree: int, names: tuple[str, ...]) -> None:

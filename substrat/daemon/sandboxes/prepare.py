@@ -272,7 +272,7 @@ class SandboxPreparer:
         """Return the directories of objects that an agent's clone borrows, and make sure that it can be mounted."""
         if agent.clone is None:
             return ()
-        make = partial(clone_mounts.prepare, agent.clone, self.protector.closed)
+        make = partial(clone_mounts.prepare, agent.clone, self.protector.borrowing)
         return await trio.to_thread.run_sync(make)
 
     async def launch(

@@ -16,7 +16,7 @@ from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _ALTERNATES = 64 * 1024
 """Bytes of a list of alternates: some hundred paths, of which git itself follows five levels (object-file.c)."""
@@ -26,6 +26,18 @@ _MOST_OBJECTS = 32
 _HEAD_BYTES = 256
 _PACKED_BYTES = 64 << 20
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
+
+
+class Borrowing(NamedTuple):
+    """The directories of objects that repositories may borrow of others.
+
+    Args:
+        closed: directories that no agent may see.
+        allowed: returns, for a directory of objects, those that its list of alternates may name; None: any.
+    """
+
+    closed: tuple[str, ...]
+    allowed: Callable[[str], frozenset[str] | None] = lambda _: None
 
 
 class GitPlaces(NamedTuple):
@@ -44,12 +56,12 @@ class GitPlaces(NamedTuple):
     objects: tuple[str, ...]
 
 
-def find(workspace: str, closed: tuple[str, ...]) -> GitPlaces:
+def find(workspace: str, borrowing: Borrowing) -> GitPlaces:
     """Return where the repository is whose checkout a workspace is, or lies in.
 
     Args:
         workspace: its physical path.
-        closed: directories that no agent may see.
+        borrowing: the objects that may be borrowed.
 
     Raises:
         WorkspaceUnusable: there is no repository, or one that can't be cloned; the sentence says why.
@@ -59,18 +71,25 @@ def find(workspace: str, closed: tuple[str, ...]) -> GitPlaces:
     mode = os.lstat(git).st_mode
     if stat.S_ISLNK(mode):
         raise WorkspaceUnusable(f"{git} is a link, so a clone would believe it blindly: put the directory in its place")
-    link = gitlink.link_of(top, closed) if not stat.S_ISDIR(mode) else None
+    link = gitlink.link_of(top, borrowing.closed) if not stat.S_ISDIR(mode) else None
     own, common = (link.own, link.common) if link is not None else (git, git)
     if link is None and (not stat.S_ISDIR(mode) or gitlink.joined_by(git) is not None):
         raise WorkspaceUnusable(f"{git} is no git directory of its own: `git status` in {top} says more")
     if not gitlink.is_repository(own, common):
         raise WorkspaceUnusable(f"{git} is no git directory: `git status` in {top} says more")
-    return GitPlaces(top, own, common, tuple(_objects(f"{common}/objects", closed)))
+    return GitPlaces(top, own, common, objects(common, borrowing))
 
 
-def objects(common: str, closed: tuple[str, ...]) -> tuple[str, ...]:
+def objects(common: str, borrowing: Borrowing) -> tuple[str, ...]:
     """Return the directories of objects of a git directory, its alternates' too; raises `WorkspaceUnusable`."""
-    return tuple(_objects(f"{common}/objects", closed))
+    return tuple(_objects(f"{common}/objects", borrowing))
+
+
+def alternates(directory: str) -> list[str]:
+    """Return the directories that the list of alternates in a directory of objects names."""
+    said = nofollow.read_small(f"{directory}/info/alternates", _ALTERNATES) or b""
+    lines = (line for line in os.fsdecode(said).splitlines() if line and not line.startswith("#"))
+    return [_real(os.path.join(directory, line.strip('"'))) for line in lines]
 
 
 def _top(workspace: str) -> str:
@@ -87,7 +106,7 @@ def _top(workspace: str) -> str:
         path = os.path.dirname(path)
 
 
-def _objects(first: str, closed: tuple[str, ...]) -> Iterator[str]:
+def _objects(first: str, borrowing: Borrowing) -> Iterator[str]:
     """Follow alternates from directory to directory (gitrepository-layout(5), "objects/info/alternates")."""
     seen: list[str] = []
     waiting = [first]
@@ -103,14 +122,13 @@ def _objects(first: str, closed: tuple[str, ...]) -> Iterator[str]:
             if path == first:
                 raise WorkspaceUnusable(f"{path} is no directory of git objects: `git fsck` says more")
             continue  # as git does, with a warning, where a directory isn't one
-        for other in closed:
+        for other in borrowing.closed:
             if is_within(path, other) or is_within(other, path):
                 raise WorkspaceUnusable(f"{first} borrows objects of {path}, which would open {other} to the agent")
         seen.append(path)
         yield path
-        said = nofollow.read_small(f"{path}/info/alternates", _ALTERNATES) or b""
-        lines = (line for line in os.fsdecode(said).splitlines() if line and not line.startswith("#"))
-        waiting.extend(_real(os.path.join(path, line.strip('"'))) for line in lines)
+        allowed = borrowing.allowed(path)
+        waiting += [found for found in alternates(path) if allowed is None or found in allowed]
 
 
 def _is_objects(path: str) -> bool:

@@ -16,6 +16,8 @@ from substrat.core.workspaces import git_hiding, git_leftovers, git_sequencer, o
 from substrat.daemon.agents.findings import HIDDEN, WORDS, Found, found_in, roots_of
 from substrat.daemon.kernel.fingerprint import Budget
 from substrat.daemon.workspaces import checking, copies, git_programs, leftovers, protected_paths, tips, workspace_scan
+from substrat.daemon.workspaces.borrowed import Borrowed, borrowed_in
+from substrat.daemon.workspaces.git_places import Borrowing
 from substrat.daemon.workspaces.lost_mounts import keeping
 from substrat.daemon.workspaces.placeholders import Placeholders
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths
@@ -54,6 +56,7 @@ class WorkspaceProtector:
         self._user = user
         self._environ = environ
         self.placeholders = Placeholders(registry)
+        self._borrowed = Borrowed(registry)
 
     @property
     def own_places(self) -> tuple[str, ...]:
@@ -65,6 +68,25 @@ class WorkspaceProtector:
     def closed(self) -> tuple[str, ...]:
         """The directories that no agent may see, the logins and other agents' chats among them."""
         return checking.closed_places(self._user, self.own_places)
+
+    @property
+    def borrowing(self) -> Borrowing:
+        """The objects that repositories may borrow of others."""
+        return Borrowing(self.closed, self._borrowed.allowed)
+
+    async def note_borrowed_anew(self, agent: Agent) -> None:
+        """Let all count that repositories in an agent's workspace borrow now, if a person has accepted all that was found.
+
+        While a sandbox runs there its agent may have just made a list of which nobody knows yet.
+        """
+        shared, own, _ = await self.shared_with(agent)
+        roots = _roots(agent, shared)
+        if agent.findings or not self._borrowed.are_known(roots):
+            return
+        with suppress(WorkspaceUnusable):  # a directory that is gone borrows nothing
+            borrowed = await trio.to_thread.run_sync(borrowed_in, await self.scan(agent, shared, own))
+            if not self._registry.closures.users(roots):
+                self._borrowed.note(roots, borrowed, anew=True)
 
     async def find_git(self, directory: str) -> tuple[str, ...]:
         """Note which git directory elsewhere a workspace's repository is in, and return the tips of its refs.
@@ -112,6 +134,9 @@ class WorkspaceProtector:
             self._registry.note_git(agent.workspace, shared, agent.id)
         self.placeholders.keep(holder, (agent.host_directory, *shared, *writable(agent)))
         found, noted, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
+        roots = _roots(agent, shared)
+        if not self._borrowed.are_known(roots):
+            self._borrowed.note(roots, await trio.to_thread.run_sync(borrowed_in, found))
         made = self.placeholders.make((*found.missing, *found.keepers))
         missing = tuple(path for path in made if path not in found.keepers)
         kept |= {path: keeping(kept[path]) for one in found.keepers if (path := os.path.dirname(one)) in kept}
@@ -225,6 +250,11 @@ def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -
     if text not in protected.noted:
         return Found(agent.workspace, text)
     return found_in(agent.workspace, text, protected.noted[text], roots_of(agent), budget)
+
+
+def _roots(agent: Agent, shared: tuple[str, ...]) -> tuple[str, ...]:
+    """Return where an agent can write that is no clone of its own."""
+    return (*((agent.workspace, *shared) if agent.clone is None else ()), *writable(agent))
 
 
 def writable(agent: Agent) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.state.layout import Layout
+    from substrat.daemon.workspaces.git_places import Borrowing
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
     from substrat.daemon.worktrees.repository import CloneState, Repositories
 
@@ -77,7 +78,7 @@ class Keeping:
         repositories: the users' repositories.
         layout: the daemon's directories.
         home: the user's home.
-        closed: directories that no agent may see.
+        borrowing: the objects that may be borrowed.
     """
 
     def __init__(
@@ -87,14 +88,14 @@ class Keeping:
         repositories: Repositories,
         layout: Layout,
         home: str,
-        closed: tuple[str, ...],
+        borrowing: Borrowing,
     ) -> None:
         self._registry = registry
         self._sandbox = sandbox
         self._repositories = repositories
         self._layout = layout
         self._home = home
-        self._closed = closed
+        self._borrowing = borrowing
         self._locks: dict[str, trio.Lock] = {}
 
     async def keep(self, agent_id: str, turn: tuple[str, int] | None = None) -> Kept | None:
@@ -193,7 +194,7 @@ class Keeping:
     async def _bundle(self, clone: Clone, out: str, *, is_last: bool) -> Report:
         # A last keep comes also before a clone is put back in which the agent has replaced directories.
         find_objects = clone_mounts.find_objects if is_last else clone_mounts.prepare
-        objects = await trio.to_thread.run_sync(find_objects, clone, self._closed)
+        objects = await trio.to_thread.run_sync(find_objects, clone, self._borrowing)
         python, shown = python_mounts(_PROGRAM, substrat.treekeeper.__file__)
         empty = os.path.join(self._layout.trees, "empty")
         place, given = self._layout.agent(clone.agent), self._registry.config.agent

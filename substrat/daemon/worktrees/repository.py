@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sandbox.spec import Mount
     from substrat.core.workspaces.clones import Clone
-    from substrat.daemon.workspaces.git_places import GitPlaces
+    from substrat.daemon.workspaces.git_places import Borrowing, GitPlaces
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
 
 NOTHING = "nothing"
@@ -124,16 +124,16 @@ class Repositories:
 
     Args:
         sandbox: runs git.
-        closed: directories that no agent may see.
+        borrowing: the objects that may be borrowed.
     """
 
-    def __init__(self, sandbox: GitSandbox, closed: tuple[str, ...]) -> None:
+    def __init__(self, sandbox: GitSandbox, borrowing: Borrowing) -> None:
         self._sandbox = sandbox
-        self._closed = closed
+        self._borrowing = borrowing
 
     def places(self, workspace: str) -> GitPlaces:
         """Return where the repository of a workspace has its parts; raises `WorkspaceUnusable`."""
-        return git_places.find(workspace, self._closed)
+        return git_places.find(workspace, self._borrowing)
 
     async def inspect(self, workspace: str, *, base: str = "HEAD", branch: str = "", agent: str = "") -> RepositoryFacts:
         """Return the facts about a workspace's repository.
@@ -167,7 +167,7 @@ class Repositories:
 
     def reading(self, common: str) -> tuple[Mount, ...]:
         """Return the mounts with which git can read a repository at its own path, its alternates' objects too."""
-        shown = [path for path in git_places.objects(common, self._closed) if not path.startswith(f"{common}/")]
+        shown = [path for path in git_places.objects(common, self._borrowing) if not path.startswith(f"{common}/")]
         return (Bind(common, common, held=True), *(Bind(path, path, held=True) for path in shown))
 
     def writing(self, common: str) -> tuple[Mount, ...]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.workspaces.git_places import Borrowing
     from substrat.daemon.worktrees.diffing import Diffing
     from substrat.daemon.worktrees.git_sandbox import GitSandbox
     from substrat.daemon.worktrees.keeping import Keeping
@@ -69,7 +70,7 @@ class Restoring:
         diffing: finds the commits of a turn.
         wanted: is set when a clone is to be put back.
         directory: where the daemon's own trees are.
-        closed: directories that no agent may see.
+        borrowing: the objects that may be borrowed.
         check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
     """
 
@@ -83,7 +84,7 @@ class Restoring:
         diffing: Diffing,
         wanted: Wakeup,
         directory: str,
-        closed: tuple[str, ...],
+        borrowing: Borrowing,
         check_unused: Callable[[Agent], None],
     ) -> None:
         self._registry = registry
@@ -94,7 +95,7 @@ class Restoring:
         self._diffing = diffing
         self._wanted = wanted
         self._directory = directory
-        self._closed = closed
+        self._borrowing = borrowing
         self._check_unused = check_unused
         self._failures: dict[str, SubstratError] = {}
 
@@ -184,7 +185,7 @@ class Restoring:
         return await self._repositories.commit(clone.git_dir, f"{wip}^1")
 
     async def _put_back(self, clone: Clone, head: str | None, wip: str) -> None:
-        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._closed)
+        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._borrowing)
         python, shown = python_mounts(_PROGRAM, substrat.treerestorer.__file__)
         mounts = (
             *shown,

@@ -121,6 +121,7 @@ def fill(house):
     with store.transaction():
         store.save_gate(Gate("cursor-agent:0123456789abcdef", "x", "used up", 1.0, 2.0, 1, "t"))
         store.add_mount_points(["/w/.envrc", "/v/.envrc"])
+        store.note_worked_in(["/w", "/v"], ["/o/objects"])
         store.connection.execute(
             "INSERT INTO damaged (time, agent, origin, reason, row) VALUES (1.0,'x','agents','r','{}')"
         )
@@ -270,6 +271,7 @@ def victims(table, column):
         "calls": [f"agent = {bad} AND call = 'c'"],
         "dropped_turns": [f"agent = {bad}"],
         "mount_points": ["path = '/w/.envrc'"],
+        "worked_in": ["root = '/w'"],
         "clones": [f"id = {bad}"],
         "landings": [f"agent = {bad}"],
         "waits": [f"agent = {bad}"],

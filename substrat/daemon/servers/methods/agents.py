@@ -152,4 +152,6 @@ class AgentAccept(OperatorRequest, frozen=True):
     ] = ()
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        return services.objects.one(await services.findings.accept(self.agent, self.what, connection.by))
+        accepted = await services.findings.accept(self.agent, self.what, connection.by)
+        await services.preparer.protector.note_borrowed_anew(accepted)
+        return services.objects.one(accepted)

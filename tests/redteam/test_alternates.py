@@ -1,0 +1,74 @@
+"""Lists of alternates that an agent in place writes, so that a clone of the repository shows what nobody has shown it."""
+
+import pytest
+
+from tests.support.waiting import wait_until
+from tests.system.test_clones import app, git
+
+__all__ = ["app"]
+
+
+@pytest.fixture
+def secrets(house):
+    """Notes in a directory that has an `info`, and a repository, both in the person's home."""
+    notes, other = house.home / "notes", house.home / "other"
+    (notes / "info").mkdir(parents=True)
+    (notes / "diary").write_text("my diary\n")
+    other.mkdir()
+    git(house, other, "init", "-q", "-b", "main")
+    (other / "secret.txt").write_text("my secret\n")
+    git(house, other, "add", "-A")
+    git(house, other, "commit", "-qm", "secret")
+    return git(house, other, "rev-parse", "HEAD:secret.txt")
+
+
+def seen(house, name, blob):
+    """Return what an agent in a clone sees of the borrowed objects, and of a blob of the other repository."""
+    words = f"/shell find /run/substrat/objects -type f | grep -c diary; git cat-file -p {blob} 2>&1; true"
+    house.ok("send", name, words, "--wait")
+    return house.shell(name)
+
+
+@pytest.mark.parametrize("way", ["written", "moved", "made"])
+def test_a_list_of_alternates_shows_a_clone_nothing_that_it_had_not(house, app, secrets, way):
+    """`made`: git's directories of objects were removed before, as some tools leave them."""
+    if way == "made":
+        (app / ".git" / "objects" / "info").rmdir()
+    house.start()
+    lines = f"printf '%s\\n' {house.home}/notes {house.home}/other/.git/objects"
+    tries = {
+        "written": f"{lines} > .git/objects/info/alternates",
+        "moved": f"mv .git/objects/info .git/objects/x; mkdir .git/objects/info; {lines} > .git/objects/info/alternates",
+        "made": f"mkdir .git/objects/info; {lines} > .git/objects/info/alternates",
+    }
+    house.spawn("bad", app, f"/shell {tries[way]}", "--network", "none")
+    assert git(house, app, "status", "--short") == ""
+    house.spawn("child", app, "/shell true", "--worktree")
+    assert seen(house, "child", secrets).splitlines() == ["0", f"fatal: Not a valid object name {secrets}"]
+
+
+def test_a_repository_that_an_agent_has_made_lends_nothing(house, secrets):
+    """Before it there was none, so nothing of its list was ever a person's."""
+    house.start()
+    work = house.workspace()
+    make = (
+        f"git init -q -b main inner; echo {house.home}/other/.git/objects > inner/.git/objects/info/alternates; cd inner; "
+        "git -c user.name=x -c user.email=x@y commit -q --allow-empty -m x"
+    )
+    house.spawn("bad", work, f"/shell {make}", "--network", "none")
+    house.spawn("child", work / "inner", "/shell true", "--worktree")
+    assert f"Not a valid object name {secrets}" in seen(house, "child", secrets)
+    # A person who has looked may want just that.
+    wait_until(lambda: house.show("bad")["attention"]["kind"] == "unsafe")
+    house.ok("accept", "bad")
+    house.spawn("other", work / "inner", "/shell true", "--worktree")
+    assert "my secret" in seen(house, "other", secrets)
+
+
+def test_a_list_of_the_persons_own_goes_on_to_count(house, secrets):
+    borrowing = house.home / "borrowing"
+    git(house, house.home, "clone", "-q", "--shared", str(house.home / "other"), str(borrowing))
+    house.start()
+    house.spawn("here", borrowing, "/say hi")
+    house.spawn("fix", borrowing, "/shell true", "--worktree")
+    assert "my secret" in seen(house, "fix", secrets)
