@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def waits_for(turns: Sequence[str], commands: Sequence[str], checkout: str) -> s
         where = f"the sandbox of {commands[0]}" if len(commands) == 1 else f"sandboxes of {listed(commands)}"
         return f"a command runs in {where} (`substratctl exec`) and can write in {checkout}: it lands when that ends"
     works, ends = ("works", "that turn ends") if len(turns) == 1 else ("work", "those turns end")
-    way = f"`substratctl suspend {' '.join(turns)}` lets it land now"
+    way = f"`substratctl suspend {shlex.join(turns)}` lets it land now"
     return f"{listed(turns)} {works} in {checkout}: it lands when {ends}; {way}"
 
 

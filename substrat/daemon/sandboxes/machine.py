@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -63,6 +64,9 @@ class Machine:
             obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found, _run)
             if obstacle is not None:
                 raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
+            if await trio.to_thread.run_sync(host.follows_links, found, _run):
+                log.warning(f"bubblewrap has a defect: {host.FOLLOWS_LINKS}", path=found.path)
+                found = replace(found, follows_links=True)
             self._bubblewrap = found
         return self._bubblewrap
 

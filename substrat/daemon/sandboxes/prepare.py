@@ -19,6 +19,7 @@ from substrat.core.agents import environment
 from substrat.core.agents.cgroup_limits import CgroupLimits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces import overlap
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import (
     authorities,
@@ -36,7 +37,7 @@ from substrat.daemon.sandboxes.person_git import PersonGitReader
 from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
 from substrat.daemon.workspaces import checking
 from substrat.daemon.workspaces.protector import WorkspaceProtector
-from substrat.errors import SandboxFailed, StateUnusable, WorkspaceUnusable
+from substrat.errors import PolicyDenied, SandboxFailed, StateUnusable, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from sandbox.spec import Bind, Mount, Spec
@@ -235,6 +236,9 @@ class SandboxPreparer:
         """
         bubblewrap = await self.machine.find_bubblewrap()
         mode = await self.machine.network_mode(agent)
+        claim = self._registry.claim(agent)
+        if bubblewrap.follows_links and (loose := overlap.refusal_of_loose_mounts(claim, self._registry.claims(agent.id))):
+            raise PolicyDenied(loose)
         await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)
         await self.write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify_and_make_folders, agent)
