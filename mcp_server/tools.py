@@ -79,6 +79,7 @@ class CheckInbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="c
     hints: ClassVar[Hints] = Hints()
 
     peek: Annotated[bool, Meta(description="leave them unread, so that your next turn still begins with them")] = False
+    message: Annotated[int | None, Meta(description="instead, the number of one that has come, to read all of it")] = None
 
 
 class GetAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="get_agent", tag_field="_tool"):

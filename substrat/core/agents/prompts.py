@@ -4,29 +4,78 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from substrat.core.agents.records import OPERATOR, SYSTEM, Intent, ItemKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from substrat.core.agents.records import Agent, Item
 
 
-LONGEST_DELIVERY = 512 * 1024
-"""Characters of messages that are delivered at once, so that no agent can send another more than it can read."""
+LONGEST_DELIVERY = 32 * 1024
+"""Characters of messages that are delivered at once, besides the operator's and the parent's: some 8,000 tokens, which a
+model reads before it goes on with its own work."""
+_LONGEST_MESSAGE = 4 * 1024
+"""Characters that are delivered of another agent's message; `check_inbox` gives all of it."""
+_LONGEST_NOTICE = 64
+"""Characters of the line that tells how to read the rest."""
+_LONGEST_OF_STRANGERS = 8 * 1024
+"""Characters of all messages of other families' agents together: an agent chooses its family, and no stranger."""
+_LONGEST_TASKS = 512 * 1024
+"""Characters of the operator's and the parent's messages together, of which the first is always delivered."""
 
 
-def fitting(items: Sequence[Item]) -> list[Item]:
-    """Return the first of the messages that wait, as many as are delivered at once; one is always."""
-    size, count = 0, 0
+class Rank(IntEnum):
+    """How much the sender of a message has to say, the most first."""
+
+    OPERATOR = 1
+    PARENT = 2
+    SUBSTRAT = 3
+    FAMILY = 4
+    STRANGER = 5
+
+
+_ROOMS = (
+    (frozenset({Rank.OPERATOR, Rank.PARENT}), _LONGEST_TASKS),
+    (frozenset({Rank.SUBSTRAT, Rank.FAMILY, Rank.STRANGER}), LONGEST_DELIVERY),
+    (frozenset({Rank.STRANGER}), _LONGEST_OF_STRANGERS),
+)
+"""The ranks whose messages have one room together, and how many characters that is."""
+
+
+def fitting(items: Sequence[Item], rank_of: Callable[[Item], Rank]) -> list[Item]:
+    """Return those of the messages that wait which are delivered at once: the oldest of each rank, as many as have room.
+
+    Args:
+        items: the messages, oldest first; the first one is always among the result.
+        rank_of: returns the rank of a message's sender.
+    """
+    found: list[Item] = []
+    taken = dict.fromkeys(Rank, 0)
+    full: set[Rank] = set()
     for item in items:
-        size += len(item.text)
-        if count and size > LONGEST_DELIVERY:
-            break
-        count += 1
-    return list(items[:count])
+        rank = rank_of(item)
+        size = len(shown(item, rank))
+        has_room = all(sum(taken[one] for one in ranks) + size <= most for ranks, most in _ROOMS if rank in ranks)
+        if found and (rank in full or not has_room):
+            full.add(rank)  # a later one that is shorter must not overtake it
+            continue
+        taken[rank] += size
+        found.append(item)
+    return found
+
+
+def shown(item: Item, rank: Rank) -> str:
+    """Return the text of a message as it is delivered: of another agent's, unless it is the parent, only the beginning."""
+    if rank <= Rank.SUBSTRAT or len(item.text) <= _LONGEST_MESSAGE:
+        return item.text
+    kept = item.text[: _LONGEST_MESSAGE - _LONGEST_NOTICE]
+    kept = kept[: kept.rfind("\n") + 1 or len(kept)].rstrip("\n")
+    more = len(item.text[len(kept) :].encode("utf-8", "replace"))
+    return f"{kept}\n… {more:,} bytes more: check_inbox message={item.id}"
 
 
 _IMITATION = re.compile(
@@ -37,7 +86,7 @@ _IMITATION = re.compile(
 """Lines that look like the head of a message."""
 
 
-def delivery(items: Sequence[Item], boundary: str, now: float) -> str:
+def delivery(items: Sequence[Item], boundary: str, now: float, rank_of: Callable[[Item], Rank]) -> str:
     """Return the prompt that delivers messages, each under a line that names its sender: the operator's, then all others.
 
     Example: `--- 5f2c91ab message 12 from agent bob, 3 min ago, for your information`. Each line holds a boundary that no
@@ -48,17 +97,19 @@ def delivery(items: Sequence[Item], boundary: str, now: float) -> str:
         items: the messages, oldest first.
         boundary: an unguessable word, new for each delivery.
         now: the time of the delivery, in seconds since the epoch.
+        rank_of: returns the rank of a message's sender.
     """
     ordered = sorted(items, key=lambda item: item.sender != OPERATOR)
-    return "".join(f"{_head(item, boundary, now)}\n{_unforged(item)}\n" for item in ordered)
+    return "".join(f"{_head(item, boundary, now)}\n{_unforged(item, rank_of(item))}\n" for item in ordered)
 
 
 def _head(item: Item, boundary: str, now: float) -> str:
     return f"--- {boundary} message {item.id} from {sender(item)}, {age(now - item.time)} ago{_purpose(item)}"
 
 
-def _unforged(item: Item) -> str:
-    return item.text if item.sender == OPERATOR else _IMITATION.sub(r"\1> \2", item.text)
+def _unforged(item: Item, rank: Rank) -> str:
+    text = shown(item, rank)
+    return text if rank is Rank.OPERATOR else _IMITATION.sub(r"\1> \2", text)
 
 
 def _purpose(item: Item) -> str:

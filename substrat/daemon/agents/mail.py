@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from substrat.core.agents.records import OPERATOR, Intent
+from substrat.core.agents.prompts import Rank
+from substrat.core.agents.records import OPERATOR, SYSTEM, Intent
 from substrat.errors import LimitReached
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import Agent
+    from substrat.core.agents.records import Agent, Item
     from substrat.daemon.agents.registry import Registry
 
 
@@ -35,6 +36,17 @@ def check(registry: Registry, sender: Agent, addressee: Agent | None, intent: In
             f"messages alone have started the last {limits.wakes} turns of {addressee.name}: it takes none for "
             f"{max(1.0, until - registry.now()):.0f} s (limits.wakes), unless the operator prompts it"
         )
+
+
+def rank_of(registry: Registry, agent: Agent, item: Item) -> Rank:
+    """Return the rank of a message's sender before the agent that it is for; one that was removed is a stranger."""
+    if item.sender in {OPERATOR, SYSTEM}:
+        return Rank.OPERATOR if item.sender == OPERATOR else Rank.SUBSTRAT
+    if item.sender == agent.parent:
+        return Rank.PARENT
+    sender = registry.get(item.sender)
+    is_family = sender is not None and registry.root_of(sender).id == registry.root_of(agent).id
+    return Rank.FAMILY if is_family else Rank.STRANGER
 
 
 def asleep_until(registry: Registry, agent: Agent) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from mcp_server.tools import MAX_STATUS
@@ -25,7 +26,7 @@ from substrat.core.families import results
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning, turn_prompts
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import InvalidParams, LimitReached, Refused
+from substrat.errors import InvalidParams, LimitReached, NotFound, Refused
 
 if TYPE_CHECKING:
     from substrat.config import Config
@@ -156,7 +157,7 @@ class AgentRequests:
     def take_inbox(self, name: str) -> list[Item]:
         """Hand out the messages that wait for an agent, once, as many as fit into one answer."""
         agent = self.find(name)
-        items = fitting([item for item in self._store.waiting_items(agent.id) if item.kind is ItemKind.MESSAGE])
+        items = self._next_messages(agent)
         if items:
             with self.registry.change("inbox read") as change:
                 self._store.close_items(items, Closed.READ)
@@ -165,7 +166,18 @@ class AgentRequests:
 
     def peek_inbox(self, name: str) -> list[Item]:
         """Return the messages that wait for an agent, as many as fit into one answer, without handing them out."""
-        return fitting([item for item in self._store.waiting_items(self.find(name).id) if item.kind is ItemKind.MESSAGE])
+        return self._next_messages(self.find(name))
+
+    def _next_messages(self, agent: Agent) -> list[Item]:
+        waiting = [item for item in self._store.waiting_items(agent.id) if item.kind is ItemKind.MESSAGE]
+        return fitting(waiting, partial(mail.rank_of, self.registry, agent))
+
+    def message_for(self, name: str, number: int) -> Item:
+        """Return a message that came for an agent, whether it was handed out or not; raises `NotFound`."""
+        item = self._store.item(number)
+        if item is None or item.agent != self.find(name).id or item.kind is not ItemKind.MESSAGE:
+            raise NotFound(f"no message {number} has come for you")
+        return item
 
     def complete(self, name: str, result: str, report: str, completion: Completion) -> None:
         """Note the result that an agent gives its turn itself.

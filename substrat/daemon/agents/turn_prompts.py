@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import prompts
 from substrat.core.agents.records import OPERATOR, ItemKind, left_unfinished
+from substrat.daemon.agents import mail
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item, Turn
@@ -24,7 +26,8 @@ def prompt_of(registry: Registry, turn: Turn) -> str:
     messages = [item for item in items if item.kind is ItemKind.MESSAGE]
     if not messages:
         return notice + prompt
-    delivery = prompts.delivery(messages, secrets.token_hex(4), turn.started_at)
+    rank = partial(mail.rank_of, registry, agent) if agent is not None else lambda _: prompts.Rank.STRANGER
+    delivery = prompts.delivery(messages, secrets.token_hex(4), turn.started_at, rank)
     return f"{notice}{prompt}\n\n{delivery}" if prompt else notice + delivery
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -13,12 +14,14 @@ from substrat.core.agents import prompts, totals
 from substrat.core.agents.lifecycle import Event
 from substrat.core.agents.records import SYSTEM, Agent, Item, ItemKind, Turn
 from substrat.core.families.scheduling import ObstacleKind
+from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from substrat.core.agents.prompts import Rank
     from substrat.core.families.scheduling import Obstacle
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.change import Change
@@ -103,7 +106,8 @@ class Admission:
 
     def _start_turn(self, agent: Agent) -> None:
         registry, gates = self._registry, self._gates
-        items = _next_delivery(registry.store.waiting_items(agent.id))
+        rank = partial(mail.rank_of, registry, agent)
+        items = _next_delivery(registry.store.waiting_items(agent.id), rank)
         number = agent.turn.number + 1 if agent.turn is not None else 1
         now, login = registry.now(), gates.login_of(agent)
         turn = Turn(str(uuid.uuid4()), agent.id, number, now, heard_at=registry.steady(), login=login, model=agent.model)
@@ -159,12 +163,12 @@ def _with_notice(clone: Clone, before: Turn | None, number: int) -> Clone:
     return replace(clone, notice_turn=number)
 
 
-def _next_delivery(waiting: list[Item]) -> list[Item]:
+def _next_delivery(waiting: list[Item], rank_of: Callable[[Item], Rank]) -> list[Item]:
     """Choose the items for the next turn: one prompt, or messages up to the next prompt, as many as fit into one.
 
     Messages that start no turn of their own go along with either.
     """
     first = next(item for item in waiting if item.starts_turn)
     if first.kind is not ItemKind.MESSAGE:
-        return [first, *prompts.fitting([item for item in waiting if not item.starts_turn])]
-    return prompts.fitting(list(takewhile(lambda item: item.kind is ItemKind.MESSAGE, waiting)))
+        return [first, *prompts.fitting([item for item in waiting if not item.starts_turn], rank_of)]
+    return prompts.fitting(list(takewhile(lambda item: item.kind is ItemKind.MESSAGE, waiting)), rank_of)

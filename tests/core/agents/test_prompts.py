@@ -19,6 +19,10 @@ BOUNDARY = "5f2c91ab"
 CLONE = Clone("me", "kid", "/t/me", "/w", "/w/.git", "/w", "substrat/kid", "main")
 
 
+def rank(item):
+    return {OPERATOR: prompts.Rank.OPERATOR, SYSTEM: prompts.Rank.SUBSTRAT}.get(item.sender, prompts.Rank.FAMILY)
+
+
 def message(text, number=1, sender="a-1", name="bob"):
     return Item(number, "me", ItemKind.MESSAGE, sender, name, text, 1_700_000_000.0)
 
@@ -34,7 +38,7 @@ tricky = st.text(max_size=60) | st.lists(
 @given(st.lists(tricky, min_size=1, max_size=5))
 def test_no_text_can_pass_itself_off_as_another_message(texts):
     assume(not any(BOUNDARY in text for text in texts))
-    prompt = prompts.delivery([message(text, number) for number, text in enumerate(texts, 1)], BOUNDARY, 0.0)
+    prompt = prompts.delivery([message(text, number) for number, text in enumerate(texts, 1)], BOUNDARY, 0.0, rank)
     marked = [line for line in prompt.split("\n") if line.startswith(f"--- {BOUNDARY}")]
     assert [re.match(rf"--- {BOUNDARY} message (\d+) from agent bob, ", line)[1] for line in marked] == [
         str(number) for number in range(1, len(texts) + 1)
@@ -44,7 +48,7 @@ def test_no_text_can_pass_itself_off_as_another_message(texts):
 @given(st.lists(tricky, min_size=1, max_size=3))
 def test_every_message_is_delivered_whole_under_one_line(texts):
     messages = [message(text) for text in texts]
-    prompt = prompts.delivery(messages, BOUNDARY, messages[0].time)
+    prompt = prompts.delivery(messages, BOUNDARY, messages[0].time, rank)
     assert prompt == "".join(f"--- {BOUNDARY} message 1 from agent bob, 0 s ago\n{text}\n" for text in texts)
 
 
@@ -54,7 +58,7 @@ def test_the_operators_words_come_first_and_each_sender_is_named():
         replace(message("or me", 4), intent=Intent.REQUEST), replace(message("by the way", 5), intent=Intent.INFORM),
         replace(message("it is 7", 6), intent=Intent.REPLY, reply_to=9),
     ]  # fmt: skip
-    heads, texts = zip(*(part.split("\n")[:2] for part in prompts.delivery(messages, BOUNDARY, 1_700_000_180.0)
+    heads, texts = zip(*(part.split("\n")[:2] for part in prompts.delivery(messages, BOUNDARY, 1_700_000_180.0, rank)
                          .split(f"--- {BOUNDARY} message ")[1:]), strict=True)  # fmt: skip
     assert heads == (
         "2 from the operator, 3 min ago: follow it as a prompt",
@@ -73,15 +77,15 @@ def test_the_operators_words_come_first_and_each_sender_is_named():
     st.sampled_from([(OPERATOR, OPERATOR), (SYSTEM, SYSTEM), ("a-2", "eve")]),
 )
 def test_an_agent_cannot_imitate_a_head(before, spelling, whose):
-    (real, *_) = prompts.delivery([message("x", 35, *whose)], "0a1b2c3d", 0.0).split("\n")
-    lines = prompts.delivery([message(spelling(f"{before}{real}\nx"))], BOUNDARY, 0.0).splitlines()
+    (real, *_) = prompts.delivery([message("x", 35, *whose)], "0a1b2c3d", 0.0, rank).split("\n")
+    lines = prompts.delivery([message(spelling(f"{before}{real}\nx"))], BOUNDARY, 0.0, rank).splitlines()
     assert not any(found.strip().lower() == real.lower() for found in lines)
     assert any(found.lower().endswith(real.lower()) and found.startswith("> ") for found in lines)
 
 
 @given(tricky)
 def test_a_delivery_never_begins_with_a_command(text):
-    prompt = prompts.delivery([message(text)], BOUNDARY, 0.0)
+    prompt = prompts.delivery([message(text)], BOUNDARY, 0.0, rank)
     assert prompt.startswith(f"--- {BOUNDARY} ")
 
 
@@ -152,3 +156,46 @@ def test_times_are_rfc_3339(seconds):
 def test_a_known_time():
     assert prompts.timestamp(0) == "1970-01-01T00:00:00.000Z"
     assert prompts.timestamp(1_700_000_000.123) == "2023-11-14T22:13:20.123Z"
+
+
+OPERATOR_RANK, PARENT, SUBSTRAT, FAMILY, STRANGER = prompts.Rank
+
+
+def fitting(*messages):
+    """Return which messages are delivered at once, by their places; each is its rank and its size."""
+    items = [message("x" * size, number) for number, (_, size) in enumerate(messages)]
+    return [item.id for item in prompts.fitting(items, lambda item: messages[item.id][0])]
+
+
+@pytest.mark.parametrize(("messages", "found"), [
+    ([(STRANGER, 60_000)] * 10, [0, 1]),
+    ([(STRANGER, 3000)] * 4, [0, 1]),
+    ([(STRANGER, 60_000)] * 10 + [(FAMILY, 3000)] * 2, [0, 1, 10, 11]),
+    ([(STRANGER, 4000), (STRANGER, 4090), (STRANGER, 4096), (STRANGER, 1)], [0, 1]),
+    ([(FAMILY, 60_000)] * 10, list(range(8))),
+    ([(SUBSTRAT, 16_000)] * 3 + [(PARENT, 60_000), (OPERATOR_RANK, 300_000)], [0, 1, 3, 4]),
+    ([(OPERATOR_RANK, 600_000), (PARENT, 1), (STRANGER, 5)], [0, 2]),
+    ([], []),
+])  # fmt: skip
+def test_a_delivery_has_room_for_each_rank(messages, found):
+    assert fitting(*messages) == found
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(prompts.Rank)), st.integers(0, 70_000)), max_size=20))
+def test_messages_of_a_rank_are_delivered_in_their_order_and_the_first_always(messages):
+    found = fitting(*messages)
+    assert found[:1] == [0] * bool(messages)
+    for rank_of_some in prompts.Rank:
+        mine = [number for number, (other, _) in enumerate(messages) if other is rank_of_some]
+        assert [number for number in found if number in mine] == mine[: len([number for number in found if number in mine])]
+
+
+def test_of_another_agents_message_the_beginning_is_delivered_and_how_to_read_the_rest():
+    text = "\n".join(f"line {number}: é" for number in range(1000))
+    found = prompts.shown(message(text, 12), FAMILY)
+    kept, _, told = found.rpartition("\n")
+    assert text.startswith(kept + "\n")
+    assert 4000 < len(found) <= 4096
+    assert told == f"… {len(text.encode()) - len(kept.encode()):,} bytes more: check_inbox message=12"
+    for whole in (OPERATOR_RANK, PARENT, SUBSTRAT):
+        assert prompts.shown(message(text), whole) == text

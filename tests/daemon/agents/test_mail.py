@@ -2,12 +2,11 @@
 
 import pytest
 
-from substrat.core.agents import prompts
-from substrat.core.agents.records import Intent, Item, ItemKind
+from substrat.core.agents.records import Intent
 from substrat.daemon.agents import mail
 from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.reminders import Reminders, ReminderWish
-from substrat.errors import LimitReached
+from substrat.errors import LimitReached, NotFound
 
 
 def write(house, sender, to, text):
@@ -51,17 +50,34 @@ def test_a_delivery_has_a_size(house):
     for _ in range(20):
         write(house, "eve", "bob", "x" * 60_000)
     house.supervisor.resume("bob", None)
-    assert len(house.prompt("bob")) < prompts.LONGEST_DELIVERY + 10_000
-    assert house.agent("bob").waiting == 20 - 8
-    assert len(house.supervisor.take_inbox("bob")) == 8
-    assert house.agent("bob").waiting == 4
+    assert len(house.prompt("bob")) < 10_000, "of a stranger"
+    assert house.agent("bob").waiting == 20 - 2
+    assert len(house.supervisor.take_inbox("bob")) == 2
+    assert house.agent("bob").waiting == 20 - 4
+    house.supervisor.message(house.agent("eve"), "bob", "the last", Intent.INFORM)
+    prompt = "y" * 300_000
+    house.supervisor.send("bob", prompt)
+    house.finish("bob")
+    for _ in range(8):
+        house.finish("bob")
+    assert prompt in house.prompt("bob"), "a person's prompt is whole"
 
 
-@pytest.mark.parametrize("size", [1, prompts.LONGEST_DELIVERY, 10 * prompts.LONGEST_DELIVERY])
-def test_one_message_is_always_delivered(size):
-    items = [Item(number, "a", ItemKind.MESSAGE, "s", "s", "x" * size, 0.0) for number in range(2)]
-    assert prompts.fitting(items)[:1] == items[:1]
-    assert prompts.fitting([]) == []
+def test_ten_strangers_leave_room_for_the_family(house):
+    house.spawn("lead")
+    house.spawn("kid", parent="lead")
+    house.supervisor.suspend("lead")
+    for number in range(10):
+        house.spawn(f"eve{number}")
+        house.supervisor.message(house.agent(f"eve{number}"), "lead", "x" * 60_000, Intent.INFORM)
+    write(house, "kid", "lead", "the child's words")
+    house.supervisor.resume("lead", None)
+    assert len(house.prompt("lead")) < 40 * 1024
+    assert "the child's words" in house.prompt("lead")
+    (waiting, *_) = house.supervisor.peek_inbox("lead")
+    assert house.supervisor.message_for("lead", waiting.id).text == "x" * 60_000
+    with pytest.raises(NotFound, match=f"no message {waiting.id} has come for you"):
+        house.supervisor.message_for("kid", waiting.id)
 
 
 def ring(house, turns):
