@@ -159,7 +159,8 @@ FIRM = {
 
 @pytest.mark.parametrize(("mine", "theirs"), [*LOOSE.values(), *FIRM.values()], ids=[*LOOSE, *FIRM])
 def test_a_bind_that_a_link_could_lead_elsewhere_is_refused(mine, theirs):
-    agent = Claim("a", *mine[:2], shown_at=mine[2] if len(mine) > 2 else None)
+    workspace, policy, shown_at = (*mine, None)[:3]
+    agent = Claim("a", workspace, policy, shown_at=shown_at)
     others = [claim("b", *theirs)] if theirs is not None else []
     refused = overlap.refusal_of_loose_mounts(agent, others)
     assert (refused is not None) == ((mine, theirs) in LOOSE.values()), refused
