@@ -11,7 +11,6 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,7 +68,7 @@ class Bubblewrap:
         takes_descriptors: whether it has `--bind-fd`, which checks that the mounted file is the opened one: since
             0.10.0, and in older ones as distributions have patched them for flatpak's CVE-2024-42472 (Debian's
             0.8.0-2+deb12u1).
-        follows_links: whether it follows links while it makes mount points (`follows_links`).
+        follows_links: whether it follows links while it makes mount points (`follows_links`), or may.
     """
 
     path: str
@@ -267,23 +266,34 @@ FOLLOWS_LINKS = (
 )
 
 
-def follows_links(bwrap: Bubblewrap, run: Run = run) -> bool:
+def follows_links(bwrap: Bubblewrap, run: Run = run, scratch: str | None = None) -> bool | None:
     """Find out whether a link in a directory that is shown leads bubblewrap's mount points out of it, by trying.
 
     Releases before 0.12.0 follow one through `/oldroot`, where the host's file system is while they mount. Distributions
     mend older ones too, so no version is believed.
+
+    Args:
+        bwrap: bubblewrap.
+        run: runs a program, as `run` does.
+        scratch: a directory to try it in; None: the system's for temporary files.
+
+    Returns:
+        None: it couldn't be tried, which says nothing.
     """
-    with tempfile.TemporaryDirectory(prefix="substrat-probe-") as place:
-        inside, outside, file = (f"{place}/{name}" for name in ("inside", "outside", "file"))
-        os.mkdir(inside)
-        os.mkdir(outside)
-        os.symlink(f"/oldroot{outside}", f"{inside}/link")
-        with open(file, "wb"):
-            pass
-        mounts = ("--bind", inside, inside, "--ro-bind", file, f"{inside}/link/made")
-        with suppress(OSError, subprocess.TimeoutExpired):
-            run([bwrap.path, *_PROBE, *mounts, "/bin/true"])
-        return bool(os.listdir(outside))
+    try:
+        with tempfile.TemporaryDirectory(prefix="substrat-probe-", dir=scratch) as place:
+            inside, outside, file = (f"{place}/{name}" for name in ("inside", "outside", "file"))
+            os.mkdir(inside)
+            os.mkdir(outside)
+            os.symlink(f"/oldroot{outside}", f"{inside}/link")
+            with open(file, "wb"):
+                pass
+            mounts = ("--bind", inside, inside, "--ro-bind", file, f"{inside}/link/made")
+            done = run([bwrap.path, *_PROBE, *mounts, "/bin/true"])
+            # One that is mended says no; one that a signal ended has said nothing.
+            return True if os.listdir(outside) else None if done.returncode < 0 else False
+    except (OSError, subprocess.TimeoutExpired):
+        return None
 
 
 def filtered(bwrap: Bubblewrap, python: str, wanted: str = "auto", run: Run = run) -> Filtered:

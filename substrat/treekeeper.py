@@ -229,12 +229,16 @@ def _changes(uncovered: Covered) -> tuple[Changes, int]:
     if done.returncode:
         raise _failure("status", done)
     found = _parsed(done.stdout, uncovered.filled)
-    # Gitlinks whose files are all ignored stay in the commit.
-    above = {path[:at] for path in found.changed for at, letter in enumerate(path) if letter == ord("/")}
+    _put_back(uncovered, found)
+    return found, done.stderr.count(b"could not open directory")
+
+
+def _put_back(uncovered: Covered, changes: Changes) -> None:
+    """Leave those gitlinks in the commit of which no file is kept, because all are ignored."""
+    above = {path[:at] for path in changes.changed for at, letter in enumerate(path) if letter == ord("/")}
     if left := {path: line for path, line in uncovered.filled.items() if path not in above}:
         _git("update-index", "-z", "--index-info", given=b"".join(line + b"\0" for line in left.values()))
         uncovered.vacant += left
-    return found, done.stderr.count(b"could not open directory")
 
 
 def _parsed(text: bytes, taken_out: Collection[bytes] = ()) -> Changes:
@@ -303,7 +307,7 @@ def _tree_of(files: list[bytes], changes: Changes) -> str:
                 os.unlink(_NEW)
             if os.path.exists(seed):
                 shutil.copyfile(seed, _NEW)
-            _uncover()
+            _put_back(_uncover(), changes)
     return _write_tree(files, changes)
 
 

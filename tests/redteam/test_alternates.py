@@ -58,8 +58,15 @@ def test_a_repository_that_an_agent_has_made_lends_nothing(house, secrets):
     house.spawn("bad", work, f"/shell {make}", "--network", "none")
     house.spawn("child", work / "inner", "/shell true", "--worktree")
     assert f"Not a valid object name {secrets}" in seen(house, "child", secrets)
-    # A person who has looked may want just that.
-    wait_until(lambda: house.show("bad")["attention"]["kind"] == "unsafe")
+    said = house.ctl("spawn", "told", "-w", work / "inner", "--worktree")
+    assert "repack -a -d` copies those that it needs" in said.err, said
+    # A person who has looked may want just that; what another agent's finding tells isn't what he has looked at.
+    house.spawn("good", work, "/shell touch .envrc2; mkdir -p sub; echo x > sub/.envrc")
+    wait_until(lambda: house.show("good")["attention"]["kind"] == "unsafe")
+    house.ok("accept", "good")
+    assert house.show("bad")["attention"]["kind"] == "unsafe"
+    house.spawn("early", work / "inner", "/shell true", "--worktree")
+    assert f"Not a valid object name {secrets}" in seen(house, "early", secrets)
     house.ok("accept", "bad")
     house.spawn("other", work / "inner", "/shell true", "--worktree")
     assert "my secret" in seen(house, "other", secrets)

@@ -5,6 +5,8 @@ that stand in its own directory.
 """
 
 import json
+import os
+import shutil
 
 import pytest
 
@@ -80,6 +82,48 @@ def test_a_landing_that_waits_survives_the_daemon_and_goes_on_when_the_turn_is_s
     house.ok("suspend", "below", "beside")
     wait_until(lambda: house.events("fix", "worktree:landed"), "the landing")
     assert git(house, app, "status", "--short", "--", "a.txt") == ""
+
+
+HELD_GIT = """#!/bin/sh
+case " $* " in *" merge "*) touch {0}/begun; while ! [ -e {0}/go ]; do sleep 0.05; done;; esac
+exec {1} "$@"
+"""
+
+
+def test_a_git_that_a_killed_daemon_left_is_waited_for_before_a_turn_begins_there(house, app):
+    """The agent in place would be beside it else, and the landing be refused because of git's lock."""
+    held = house.directory / "held"
+    held.mkdir()
+    git_program = shutil.which("git")
+    (held / "git").write_text(HELD_GIT.format(held, git_program))
+    (held / "git").chmod(0o755)
+    surroundings = {"PATH": f"{held}:{os.environ['PATH']}"}
+    house.start(environment=surroundings)
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.ok("spawn", "ip", "-w", app)
+    waiting = house.follow("merge", "fix", "--json")
+    wait_until((held / "begun").exists, "the host's git")
+    house.kill()
+    house.start(environment=surroundings)
+    house.ok("send", "ip", "/shell ls a.txt > seen")
+    assert house.show("ip")["attention"]["text"].startswith(f"the work of fix lands in {app} first")
+    (held / "go").touch()
+    out, said = waiting.communicate(timeout=60)
+    assert json.loads(out)["outcome"] == "landed", (out, said)
+    house.wait("ip")
+    assert (app / "seen").read_text() == "a.txt\n"
+    assert list((house.state / "trees").glob("landing-*")) == []
+
+
+def test_a_landing_whose_agent_is_removed_waits_no_longer(house, app):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.ok("spawn", "ip", "-w", app, "/hang")
+    house.wait("ip", "running")
+    assert merged(house, "fix")[1][0]["outcome"] == "queued"
+    house.ok("rm", "fix")
+    assert house.ctl("exec", "ip", "--", "true").code == 0
+    assert not (app / "a.txt").exists()
 
 
 LEFT = {

@@ -28,7 +28,8 @@ COMMAND = Command(
     ),
     notes=(
         "Only commits land; uncommitted files stay in the clone. Several agents land one after the other, "
-        f"the oldest first, each previewed on what landed before it. A conflict changes nothing. "
+        f"the oldest first, each previewed on what landed before it. A conflict changes nothing. While a sandbox runs that "
+        f"can write in the checkout, work is queued (status 1) and lands when that has ended. "
         f"{many.GLOB_NOTE}\n{many.JSON_NOTE} Refusals and notes, such as of a rebase under way, are on standard error."
     ),
 )

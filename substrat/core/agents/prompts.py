@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item
 
 
-LONGEST_DELIVERY = 32 * 1024
+_LONGEST_DELIVERY = 32 * 1024
 """Characters of messages that are delivered at once, besides the operator's and the parent's: some 8,000 tokens, which a
 model reads before it goes on with its own work."""
 _LONGEST_MESSAGE = 4 * 1024
@@ -23,9 +23,11 @@ _LONGEST_MESSAGE = 4 * 1024
 _LONGEST_NOTICE = 64
 """Characters of the line that tells how to read the rest."""
 _LONGEST_OF_STRANGERS = 8 * 1024
-"""Characters of all messages of other families' agents together: an agent chooses its family, and no stranger."""
+"""Characters of all messages of other families' agents together: any agent of the machine may write them."""
 _LONGEST_TASKS = 512 * 1024
-"""Characters of the operator's and the parent's messages together, of which the first is always delivered."""
+"""Characters of the operator's and the parent's messages together: several prompts of a person."""
+_LEAST_KEPT = 3 * 1024
+"""Characters of a message that is cut: it ends with a whole line only where that leaves as many."""
 
 
 class Rank(IntEnum):
@@ -40,7 +42,7 @@ class Rank(IntEnum):
 
 _ROOMS = (
     (frozenset({Rank.OPERATOR, Rank.PARENT}), _LONGEST_TASKS),
-    (frozenset({Rank.SUBSTRAT, Rank.FAMILY, Rank.STRANGER}), LONGEST_DELIVERY),
+    (frozenset({Rank.SUBSTRAT, Rank.FAMILY, Rank.STRANGER}), _LONGEST_DELIVERY),
     (frozenset({Rank.STRANGER}), _LONGEST_OF_STRANGERS),
 )
 """The ranks whose messages have one room together, and how many characters that is."""
@@ -49,23 +51,29 @@ _ROOMS = (
 def fitting(items: Sequence[Item], rank_of: Callable[[Item], Rank]) -> list[Item]:
     """Return those of the messages that wait which are delivered at once: the oldest of each rank, as many as have room.
 
+    Those of a higher rank have their room first: the results that an agent is woken for come, whoever wrote to it before.
+
     Args:
-        items: the messages, oldest first; the first one is always among the result.
+        items: the messages, oldest first; the first that comes into a room has it, whatever its size.
         rank_of: returns the rank of a message's sender.
+
+    Returns:
+        The messages, in the order in which they were given.
     """
-    found: list[Item] = []
+    ranks = [rank_of(item) for item in items]
+    found: set[int] = set()
     taken = dict.fromkeys(Rank, 0)
     full: set[Rank] = set()
-    for item in items:
-        rank = rank_of(item)
-        size = len(shown(item, rank))
-        has_room = all(sum(taken[one] for one in ranks) + size <= most for ranks, most in _ROOMS if rank in ranks)
-        if found and (rank in full or not has_room):
+    for number in sorted(range(len(items)), key=lambda number: ranks[number]):
+        rank = ranks[number]
+        size = len(shown(items[number], rank))
+        rooms = ((sum(taken[one] for one in sharing), most) for sharing, most in _ROOMS if rank in sharing)
+        if rank in full or any(used and used + size > most for used, most in rooms):
             full.add(rank)  # a later one that is shorter must not overtake it
-            continue
-        taken[rank] += size
-        found.append(item)
-    return found
+        else:
+            taken[rank] += size
+            found.add(number)
+    return [item for number, item in enumerate(items) if number in found]
 
 
 def shown(item: Item, rank: Rank) -> str:
@@ -73,7 +81,8 @@ def shown(item: Item, rank: Rank) -> str:
     if rank <= Rank.SUBSTRAT or len(item.text) <= _LONGEST_MESSAGE:
         return item.text
     kept = item.text[: _LONGEST_MESSAGE - _LONGEST_NOTICE]
-    kept = kept[: kept.rfind("\n") + 1 or len(kept)].rstrip("\n")
+    if (end := kept.rfind("\n")) >= _LEAST_KEPT:
+        kept = kept[:end]
     more = len(item.text[len(kept) :].encode("utf-8", "replace"))
     return f"{kept}\n… {more:,} bytes more: check_inbox message={item.id}"
 

@@ -34,7 +34,7 @@ class ObstacleKind(Enum):
     """Why an agent can't begin, whatever room there is."""
 
     TREE = auto()
-    """Its tree must not change for a moment."""
+    """Its tree must not change for a moment, or git on the host is to write where it could write."""
     CLONE = auto()
     """Its clone isn't ready."""
     NEEDS = auto()
@@ -65,7 +65,7 @@ class Facts(NamedTuple):
     """All that decides whether an agent can begin, besides its record.
 
     Args:
-        held: why its tree must not change, as a sentence.
+        held: why its tree must not change, or no sandbox of it may begin, as a sentence.
         needs: the names of the agents that must succeed first.
         asleep_until: until when messages start no turn of it, in seconds since the epoch.
         account: the sentence about its login if that is held, and until when it is.

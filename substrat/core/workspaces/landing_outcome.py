@@ -73,12 +73,13 @@ def waits_for(turns: Sequence[str], commands: Sequence[str], checkout: str) -> s
         commands: the names of those in whose sandboxes only commands of a person's run.
         checkout: the checkout.
     """
-    if not turns:
-        where = f"the sandbox of {commands[0]}" if len(commands) == 1 else f"sandboxes of {listed(commands)}"
-        return f"a command runs in {where} (`substratctl exec`) and can write in {checkout}: it lands when that ends"
-    works, ends = ("works", "that turn ends") if len(turns) == 1 else ("work", "those turns end")
-    way = f"`substratctl suspend {shlex.join(turns)}` lets it land now"
-    return f"{listed(turns)} {works} in {checkout}: it lands when {ends}; {way}"
+    who = [f"{listed(turns)} {'works' if len(turns) == 1 else 'work'} in {checkout}"] if turns else []
+    if commands:
+        who.append(f"a command that can write in {checkout} runs in the sandbox of {listed(commands)} (`substratctl exec`)")
+    if commands:
+        return f"{', and '.join(who)}: it lands when {'both end' if turns else 'that ends'}"
+    ends = "that turn ends" if len(turns) == 1 else "those turns end"
+    return f"{who[0]}: it lands when {ends}; `substratctl suspend {shlex.join(turns)}` lets it land now"
 
 
 def uncommitted(files: int) -> str:

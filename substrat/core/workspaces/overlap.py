@@ -196,7 +196,7 @@ def refusal_of_loose_mounts(claim: Claim, others: Iterable[Claim]) -> str | None
                 continue
             path = directory + bind.path[len(place) :]
             for writer in writers:
-                if any(path != one and _within(path, one) for one in writer.writable):
+                if any(path != one and _within(path, one) for one in (*writer.writable, *writer.git)):
                     return (
                         f"{bind.path} can't be bound below {place}, because {writer.name} may write there and this "
                         f"bubblewrap follows links that are put in its way (CVE-2026-87766): install bubblewrap 0.12.0 or "

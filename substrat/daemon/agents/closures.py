@@ -26,7 +26,12 @@ Places = tuple[str, ...]
 
 
 class User(NamedTuple):
-    """An agent of which a sandbox runs: its turn's, or only commands' of a person or set-ups' of its clone."""
+    """An agent of which a sandbox runs.
+
+    Args:
+        name: its name.
+        has_turn: whether a turn of it runs; else a command of `exec`, or the set-up of its clone.
+    """
 
     name: str
     has_turn: bool
@@ -62,12 +67,17 @@ class Closures:
         """
         entry = (places, reason)
         self._closed.append(entry)
+        is_stopping = False
         try:
             yield
+        except trio.Cancelled:
+            is_stopping = True  # the daemon starts no more turns
+            raise
         finally:
             self._closed.remove(entry)
             self.look()
-            self._registry.admit()
+            if not is_stopping:
+                self._registry.admit()
 
     def users(self, places: Places) -> list[User]:
         """Return the agents of which sandboxes run that can write in some directories."""
@@ -79,7 +89,12 @@ class Closures:
         ]
 
     async def unused(self, places: Places, tell: Callable[[list[User]], None]) -> None:
-        """Wait until no sandbox runs that can write in some closed directories; `tell` is given those that do."""
+        """Wait until no sandbox runs that can write in some closed directories.
+
+        Args:
+            places: the directories.
+            tell: is given the agents of which such sandboxes run, at each change of any agent; it may raise an error.
+        """
         while found := self.users(places):
             tell(found)
             await self._changed.wait()

@@ -109,6 +109,8 @@ def read_opened(descriptor: int, most: int) -> bytes | None:
 def _open(name: str, flags: int, beneath: int | None) -> int:
     try:
         return os.open(name, flags, dir_fd=beneath)
+    except ValueError:  # a NUL, in a name that was read from a file
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name) from None
     except OSError as problem:
         descriptors.refuse_shortage(problem)
         raise

@@ -128,7 +128,7 @@ class SandboxPreparer:
         self._user = user
         self._environ = environ
         self._cgroups = cgroups
-        self.machine = Machine(registry)
+        self.machine = Machine(registry, layout.state)
         self.protector = WorkspaceProtector(registry, layout, user, environ)
         # In the user's own runtime directory, not this daemon's: the list is the same for all daemons of the machine.
         self.unreadable = UnreadablePaths(_unreadable_note(environ))
@@ -236,9 +236,10 @@ class SandboxPreparer:
         """
         bubblewrap = await self.machine.find_bubblewrap()
         mode = await self.machine.network_mode(agent)
-        claim = self._registry.claim(agent)
-        if bubblewrap.follows_links and (loose := overlap.refusal_of_loose_mounts(claim, self._registry.claims(agent.id))):
-            raise PolicyDenied(loose)
+        if bubblewrap.follows_links and agent.policy.binds:
+            loose = overlap.refusal_of_loose_mounts(self._registry.claim(agent), self._registry.claims(agent.id))
+            if loose is not None:
+                raise PolicyDenied(loose)
         await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)
         await self.write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify_and_make_folders, agent)

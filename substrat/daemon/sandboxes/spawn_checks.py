@@ -86,7 +86,7 @@ class SpawnChecks:
 
     async def check_mounts(self, claim: Claim) -> None:
         """Raise `PolicyDenied` if a bind of a new agent could be led elsewhere while it is mounted."""
-        if not (await self._preparer.machine.find_bubblewrap()).follows_links:
+        if not claim.policy.binds or not (await self._preparer.machine.find_bubblewrap()).follows_links:
             return
         if (loose := overlap.refusal_of_loose_mounts(claim, self._registry.claims())) is not None:
             raise PolicyDenied(loose)

@@ -253,7 +253,7 @@ def bytes_to_check(path: str) -> int:
     real = os.path.realpath(path)
     try:
         size = os.path.getsize(real)
-    except FileNotFoundError:
+    except OSError:  # what it means is said when it is opened
         return 0
     return size if size <= _QUICKLY_CHECKED or os.path.exists(real + "-wal") else 0
 

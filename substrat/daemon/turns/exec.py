@@ -250,7 +250,7 @@ class ExecSessions:
         agent = self._registry.find(agent_id)
         self._registry.holds.check(agent_id)
         if (obstacle := self._registry.closures.obstacle(agent)) is not None:
-            raise Refused(f"{obstacle}: try again then")
+            raise Refused(f"{obstacle}: try again when it has landed")
         self._running[agent_id] += 1
         try:
             yield agent

@@ -85,6 +85,12 @@ def objects(common: str, borrowing: Borrowing) -> tuple[str, ...]:
     return tuple(_objects(f"{common}/objects", borrowing))
 
 
+def left_out(common: str, borrowing: Borrowing) -> tuple[str, ...]:
+    """Return the directories of objects that a repository names and may not borrow."""
+    allowed = borrowing.allowed(f"{common}/objects")
+    return tuple(path for path in alternates(f"{common}/objects") if allowed is not None and path not in allowed)
+
+
 def alternates(directory: str) -> list[str]:
     """Return the directories that the list of alternates in a directory of objects names."""
     said = nofollow.read_small(f"{directory}/info/alternates", _ALTERNATES) or b""

@@ -46,6 +46,8 @@ class GitScan:
         self._record.repositories[path] = None
         _require_access(directory, path)
         self._protect_obeyed(directory, path, own)
+        if not is_whole:
+            self._record.odd += [f"{path}/{part}" for part in git_written.odd_here(directory)]
         if is_whole:
             self._record.mounts = mounts
 
@@ -54,8 +56,6 @@ class GitScan:
             self._record.pin(path, os.fstat(directory).st_ino)
         for entry in protect.GIT:
             self._git_entry(directory, path, entry.name)
-        written = (git_written.odd_part(directory, name) for name in git_written.written(directory))
-        self._record.odd += sorted({f"{path}/{part}" for part in written if part is not None})
         if self._is_kept(directory, path, "modules"):
             with nofollow.opened("modules", directory) as modules:
                 self._modules(modules, f"{path}/modules", 0)
@@ -75,7 +75,8 @@ class GitScan:
                 self._record.links.append(f"{path}/{outer}")  # an agent works there all the same, without its git
                 return
             if outer == "objects/info" and self._record.stat(directory, path, outer) is None:
-                self._record.missing[f"{path}/{outer}"] = None  # else it would be made, with the list in it
+                if f"{path}/{outer}" not in self._record.links:
+                    self._record.missing[f"{path}/{outer}"] = None  # else it would be made, with the list in it
                 return
             if not self._is_kept(directory, path, outer):
                 return

@@ -10,27 +10,19 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from substrat.daemon.kernel import nofollow
+from substrat.daemon.kernel import descriptors, nofollow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
 _OF_WORKTREE = ("index", "HEAD", "ORIG_HEAD", "logs/HEAD")
+"""In a worktree's own git directory (gitrepository-layout(5))."""
 _PACKED = "packed-refs"
-"""All of these are paths from the git directory (gitrepository-layout(5))."""
+"""In the git directory that all worktrees share, as the files of branches are."""
 _HEAD_BYTES = 512
-
-
-def written(directory: int) -> tuple[str, ...]:
-    """Return the paths in a git directory that git writes when the branch moves that is checked out there."""
-    said = os.fsdecode(nofollow.read_small("HEAD", _HEAD_BYTES, directory) or b"").rstrip("\n")
-    branch = said.removeprefix("ref: refs/heads/")
-    refs = _refs(branch) if branch != said and ".." not in branch else ("refs/heads", "logs/refs/heads")
-    return (*_OF_WORKTREE, _PACKED, *refs)
-
-
-def _refs(branch: str) -> tuple[str, str]:
-    return f"refs/heads/{branch}", f"logs/refs/heads/{branch}"
+"""git gives a branch no longer name than 255 bytes a part, and hardly anybody two such parts."""
+_LONGEST_PART = 255
+"""Bytes of a file's name (limits.h, NAME_MAX): git can have no branch with a longer part."""
 
 
 def odd(own: str, common: str, branch: str) -> list[str]:
@@ -40,39 +32,62 @@ def odd(own: str, common: str, branch: str) -> list[str]:
         own: the physical path of the worktree's git directory.
         common: the one that all worktrees share.
         branch: the branch, such as `main` or `feature/login`.
+
+    Raises:
+        OSError: one of the two isn't there, or has become a link.
     """
-    return list(dict.fromkeys((*_odd_in(own, _OF_WORKTREE), *_odd_in(common, (_PACKED, *_refs(branch))))))
+    found: dict[str, None] = {}
+    for directory, names in ((own, _OF_WORKTREE), (common, (_PACKED, *_refs(branch)))):
+        with nofollow.opened(directory) as opened:
+            locks = (f"{name}.lock" for name in names)
+            found |= {f"{directory}/{part}": None for part in _odd_in(opened, (*names, *locks))}
+    return list(found)
 
 
-def _odd_in(directory: str, names: Sequence[str]) -> Iterator[str]:
-    with nofollow.opened(directory) as opened:
-        for name in (*names, *(f"{name}.lock" for name in names)):
-            if (found := odd_part(opened, name)) is not None:
-                yield f"{directory}/{found}"
+def odd_here(directory: int) -> list[str]:
+    """Return the same for the branch that is checked out in a git directory, from there on, without locks."""
+    said = os.fsdecode(nofollow.read_small("HEAD", _HEAD_BYTES, directory) or b"").rstrip("\n")
+    branch = said.removeprefix("ref: refs/heads/")
+    is_branch = branch != said and all(map(_is_name, branch.split("/")))
+    refs = _refs(branch) if is_branch else ("refs/heads", "logs/refs/heads")
+    return sorted(set(_odd_in(directory, (*_OF_WORKTREE, _PACKED, *refs))))
 
 
-def odd_part(directory: int, name: str) -> str | None:
-    """Return the part of a path at which something else is than a directory, or a plain file of one name at its end.
+def _refs(branch: str) -> tuple[str, str]:
+    return f"refs/heads/{branch}", f"logs/refs/heads/{branch}"
 
-    Args:
-        directory: a descriptor of the directory that it starts in.
-        name: the path, such as `logs/HEAD`.
-    """
-    parts, at = name.split("/"), os.dup(directory)
-    try:
-        for number, part in enumerate(parts, 1):
-            try:
-                found = os.stat(part, dir_fd=at, follow_symlinks=False)
-            except FileNotFoundError:
-                return None
-            except PermissionError:
-                return "/".join(parts[: number - 1])
+
+def _is_name(part: str) -> bool:
+    """Say whether a part of a branch's name can be a file's: an agent may have written the branch's name."""
+    return part not in {"", ".", ".."} and "\0" not in part and len(os.fsencode(part)) <= _LONGEST_PART
+
+
+class _Tree(dict[str, "_Tree"]):
+    """Names in a directory, each with those below it; a directory is opened once for all."""
+
+
+def _odd_in(directory: int, names: Iterable[str]) -> Iterator[str]:
+    """Give each part of some paths at which something else is than a directory, or at the end a file of one name."""
+    top = _Tree()
+    for name in names:
+        below = top
+        for part in name.split("/"):
+            below = below.setdefault(part, _Tree())
+    yield from _odd_below(directory, "", top)
+
+
+def _odd_below(directory: int, place: str, names: _Tree) -> Iterator[str]:
+    for name, below in names.items():
+        try:
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
             if not stat.S_ISDIR(found.st_mode):
-                is_plain = number == len(parts) and stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-                return None if is_plain else "/".join(parts[:number])
-            inner = nofollow.open_path(part, at)
-            os.close(at)
-            at = inner
-        return None
-    finally:
-        os.close(at)
+                if below or not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+                    yield place + name
+            elif below:
+                with nofollow.opened(name, directory) as inner:
+                    yield from _odd_below(inner, f"{place}{name}/", below)
+        except FileNotFoundError:
+            continue
+        except OSError as problem:  # nobody may look into it
+            descriptors.refuse_shortage(problem)
+            yield place + name

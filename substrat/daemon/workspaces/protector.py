@@ -75,13 +75,16 @@ class WorkspaceProtector:
         return Borrowing(self.closed, self._borrowed.allowed)
 
     async def note_borrowed_anew(self, agent: Agent) -> None:
-        """Let all count that repositories in an agent's workspace borrow now, if a person has accepted all that was found.
+        """Let all count that repositories in an agent's workspace borrow now, if a person has accepted all findings there.
 
         While a sandbox runs there its agent may have just made a list of which nobody knows yet.
         """
         shared, own, _ = await self.shared_with(agent)
         roots = _roots(agent, shared)
-        if agent.findings or not self._borrowed.are_known(roots):
+        waiting = (other for other in self._registry.agents if other.findings)
+        if any(overlap.writes_in(self._registry.claim(other), roots) for other in waiting):
+            return
+        if not self._borrowed.are_known(roots):
             return
         with suppress(WorkspaceUnusable):  # a directory that is gone borrows nothing
             borrowed = await trio.to_thread.run_sync(borrowed_in, await self.scan(agent, shared, own))

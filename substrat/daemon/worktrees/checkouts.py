@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from substrat.core.workspaces import landing as decisions
+from substrat.core.workspaces import landing_outcome
 from substrat.errors import InvalidParams, Refused
 from substrat.paths import is_within
 
@@ -74,7 +75,7 @@ class Checkouts:
             accepted: files that a person has looked at.
 
         Raises:
-            Refused: nothing is kept, or the directory can't be used.
+            Refused: nothing is kept, the directory can't be used, or a sandbox runs that can write where git must.
             Conflict: git refuses; the sentence is its own.
         """
         if clone.kept.head is None:
@@ -89,9 +90,10 @@ class Checkouts:
             return Checkout(HELD, path, head, tuple(one.path for one in held), _held_text(clone.name, path, held))
         places, closures = (clone.git_dir, path), self._registry.closures
         if users := closures.users(places):
+            names = [user.name for user in users]
             raise Refused(
-                f"{users[0].name} works in {clone.git_dir}, where git must write: try again when its turn ends, or "
-                f"`substratctl suspend {users[0].name}` first"
+                f"sandboxes of {landing_outcome.listed(names)} run that can write in {clone.git_dir} or {path}: try again "
+                f"when they have ended"
             )
         with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
             await self._git.add_worktree(clone, path, head)

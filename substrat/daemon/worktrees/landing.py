@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
-    from substrat.daemon.workspaces.git_places import GitPlaces
     from substrat.daemon.worktrees.landing_git import LandingGit
     from substrat.daemon.worktrees.repository import CloneState, Repositories
 
@@ -123,26 +122,22 @@ class Landings:
     def take_up(self) -> None:
         """Close the checkouts in which an earlier daemon had begun to move a branch, before any turn begins there."""
         for landing in self._store.open_landings():
-            if landing.intended_in is None:
-                continue
-            try:
-                found = self._repositories.places(landing.intended_in)
-            except (SubstratError, OSError) as problem:
-                log.warning("a checkout isn't closed", path=landing.intended_in, reason=str(problem))
-                continue
-            name = self._registry.name_of(landing.agent) or "an agent"
-            stack = self._taken_up[landing.id] = ExitStack()
-            stack.enter_context(self._closing(name, found))
+            clone = self._registry.clone_of(landing.agent)
+            if landing.intended_in is not None and clone is not None:
+                stack = self._taken_up[landing.id] = ExitStack()
+                stack.enter_context(self._closing(clone, landing.intended_in))
 
-    def _closing(self, name: str, checkout: GitPlaces) -> AbstractContextManager[None]:
-        reason = f"the work of {name} lands in {checkout.top} first"
-        return self._registry.closures.closing(_places(checkout), reason)
+    def _closing(self, clone: Clone, top: str) -> AbstractContextManager[None]:
+        reason = f"the work of {clone.name} lands in {top} first"
+        return self._registry.closures.closing((top, clone.git_dir), reason)
 
     async def run(self) -> None:
         """Decide landings until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 self._wanted.clear()
+                for number in self._taken_up.keys() - {landing.id for landing in self._store.open_landings()}:
+                    self._taken_up.pop(number).close()  # its agent was removed
                 for branch in {self._branch_of(landing): None for landing in self._store.open_landings()}:
                     if branch not in self._busy:
                         self._busy.add(branch)
@@ -193,8 +188,10 @@ class Landings:
         rest = uncommitted(clone.kept.files)
         if head is None or head == clone.base:
             return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}")
-        closed_for = None
-        for _ in range(_TRIES):
+        await self._git.end_of_earlier_move(landing.id)
+        looked_at: tuple[str | None, str] | None = None
+        closed_for, moved = None, 0
+        while moved < _TRIES:
             tip = await self._repositories.commit(clone.git_dir, f"refs/heads/{landing.target}")
             if tip is None and clone.base is not None:
                 raise NotFound(f"there is no branch {landing.target} in {clone.repository}: `--into BRANCH` names another")
@@ -203,17 +200,16 @@ class Landings:
             if tip is not None and await self._git.has(clone, tip, head):
                 return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s commits already{rest}")
             try:
-                commit = await self._git.preview(clone, landing, tip, head, agent.name)
-                files = await self._git.changed(clone, tip, commit)
-                suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
-                if held := decisions.unaccepted(suspects, landing.accepted, await self._git.changed_since(clone, head)):
-                    return _held(agent, clone, landing, held)
-                if landing.check_command is not None:
-                    await self._git.check(clone, commit, landing.check_command)
+                if looked_at is None or looked_at[0] != tip:
+                    found = await self._look(agent, clone, landing, tip, head)
+                    if isinstance(found, Outcome):
+                        return found
+                    looked_at = (tip, found)
+                commit = looked_at[1]
                 checkout = await self._git.checkout(clone, landing.target)
-                if checkout not in {None, closed_for}:
+                if checkout is not None and checkout != closed_for:
                     closed_for = checkout
-                    if await self._close(agent, landing, checkout, closed):
+                    if await self._close(clone, landing, checkout.top, closed):
                         continue  # the branch, or the checkout, may be another by now
                 if self._registry.get(agent.id) is None:
                     raise Refused(_REMOVED)
@@ -225,23 +221,39 @@ class Landings:
             except Conflicting as conflict:
                 return landing_outcome.conflict(agent.name, landing.target, conflict.files)._replace(head=head)
             except RefMoved:
+                moved += 1
                 continue
             notes = await self._git.notes(clone) if commit != head else ()
             return self._landed(agent, landing, commit, head, rest)._replace(notes=notes)
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
-    async def _close(self, agent: Agent, landing: Landing, checkout: GitPlaces, closed: ExitStack) -> bool:
+    async def _look(self, agent: Agent, clone: Clone, landing: Landing, tip: str | None, head: str) -> str | Outcome:
+        """Return the commit that lands, previewed, looked at and checked; an outcome where it can't yet."""
+        commit = await self._git.preview(clone, landing, tip, head, agent.name)
+        files = await self._git.changed(clone, tip, commit)
+        suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
+        if held := decisions.unaccepted(suspects, landing.accepted, await self._git.changed_since(clone, head)):
+            return _held(agent, clone, landing, held)
+        if landing.check_command is not None:
+            await self._git.check(clone, commit, landing.check_command)
+        return commit
+
+    async def _close(self, clone: Clone, landing: Landing, top: str, closed: ExitStack) -> bool:
         """Let no sandbox begin that can write in a checkout, and wait for the end of those that run, if there are any."""
-        closed.enter_context(self._closing(agent.name, checkout))
+        closed.enter_context(self._closing(clone, top))
 
         def tell(users: list[User]) -> None:
+            if self._registry.get(clone.agent) is None:
+                raise Refused(_REMOVED)
             turns = [user.name for user in users if user.has_turn]
             commands = [user.name for user in users if not user.has_turn]
-            self._waiting[landing.id] = landing_outcome.waits_for(turns, commands, checkout.top)
-            self._tell_clients()
+            sentence = landing_outcome.waits_for(turns, commands, top)
+            if self._waiting.get(landing.id) != sentence:
+                self._waiting[landing.id] = sentence
+                self._tell_clients()
 
         closed.callback(self._waiting.pop, landing.id, None)
-        await self._registry.closures.unused(_places(checkout), tell)
+        await self._registry.closures.unused((top, clone.git_dir), tell)
         return self._waiting.pop(landing.id, None) is not None
 
     def _landed(self, agent: Agent, landing: Landing, commit: str, head: str, rest: str) -> Outcome:
@@ -323,11 +335,6 @@ class Landings:
         if kept != agent.clone.kept:
             with self._registry.change("clone kept") as change:
                 change.put_clone(agent, replace(agent.clone, kept=kept))
-
-
-def _places(checkout: GitPlaces) -> tuple[str, str, str]:
-    """Return all the directories that git writes in when it moves a branch in a checkout."""
-    return (checkout.top, checkout.own, checkout.common)
 
 
 def _held(agent: Agent, clone: Clone, landing: Landing, held: tuple[Suspect, ...]) -> Outcome:

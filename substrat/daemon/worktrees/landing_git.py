@@ -6,10 +6,12 @@ Git runs in a sandbox, but for two things. The user's name is asked of his git, 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import shutil
 import tempfile
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ from substrat.daemon.worktrees.repository import NOTHING, RefMoved
 from substrat.errors import Conflict, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from subprocess import CompletedProcess
 
     from substrat.core.workspaces.clones import Clone
@@ -48,6 +50,8 @@ grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' /tmp/tree
 printf '\\0'
 git ls-tree -r "$1" | sed -n "s/^120000 blob \\([0-9a-f]*\\)$tab.*/\\1/p" | git cat-file --batch='%(objectsize)'
 """
+_LOOK_AGAIN = 0.05
+"""Seconds between two looks whether a killed daemon's git has ended, which takes as long as it writes files."""
 _SAID = 300
 """Characters of a failed check's last line in a sentence."""
 
@@ -265,7 +269,7 @@ class LandingGit:
         top = await self._checkout_of(clone, f"refs/heads/{branch}")
         if top is None:
             return None
-        if not os.path.lexists(top):
+        if not await trio.to_thread.run_sync(os.path.lexists, top):
             raise Conflict(f"{branch} is checked out in {top}, which is gone: `git worktree prune` in {clone.repository}")
         found = await trio.to_thread.run_sync(self._repositories.places, top)
         if (found.top, found.common) != (top, clone.git_dir):
@@ -288,19 +292,26 @@ class LandingGit:
             RefMoved: it has another value by now.
             Conflict: git refuses in the checkout that has it; the message is git's own.
         """
+        ref = f"refs/heads/{landing.target}"
         if places is None:
-            ref = f"refs/heads/{landing.target}"
             await self._repositories.update_refs(clone.git_dir, {ref: (commit, tip or NOTHING)})
             return
         checkout = places.top
-        if odd := await trio.to_thread.run_sync(git_written.odd, places.own, places.common, landing.target):
+        try:
+            odd = await trio.to_thread.run_sync(git_written.odd, places.own, places.common, landing.target)
+        except OSError as problem:
+            raise Conflict(f"{landing.target} isn't moved in {checkout}: {problem.filename}: {problem.strerror}") from None
+        if odd:
             raise Conflict(
                 f"{landing.target} isn't moved in {checkout}, because git would write through {odd[0]}, which is no plain "
                 f"file or directory: put one in its place, or remove it"
             )
-        if (await self._host(checkout, "rev-parse", "HEAD")).strip() != (tip or ""):
-            raise RefMoved(f"{checkout} has another commit checked out by now")
-        done = await self._run_on_host(checkout, (*_FAST_FORWARD, commit), _plain(landing.target))
+        said = await self._host(checkout, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
+        if said.split() != [tip, ref]:
+            raise RefMoved(f"{checkout} has another branch or commit checked out by now")
+        with self._lasting(landing.id) as lock:
+            line = (*_FAST_FORWARD, commit)
+            done = await self._run_on_host(checkout, line, _plain(landing.target), (lock,))
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             words = " ".join(line.strip() for line in lines[:6])
@@ -311,6 +322,40 @@ class LandingGit:
                     f"already: `git -C {shlex.quote(checkout)} status` shows them"
                 )
             raise Conflict(f"git refuses to move {landing.target} in {checkout}: {words}{again}")
+
+    @contextmanager
+    def _lasting(self, landing: int) -> Iterator[int]:
+        """Lock a file that git inherits, by which the next daemon sees whether a killed one's git goes on."""
+        path = self._lock_of(landing)
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield lock
+        finally:  # git has ended, also where the caller was cancelled
+            os.unlink(path)
+            os.close(lock)
+
+    async def end_of_earlier_move(self, landing: int) -> None:
+        """Wait until the git has ended that a killed daemon started to move a landing's branch."""
+        try:
+            lock = os.open(self._lock_of(landing), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    await trio.sleep(_LOOK_AGAIN)  # no event tells that a lock is free
+                else:
+                    os.unlink(self._lock_of(landing))
+                    return
+        finally:
+            os.close(lock)
+
+    def _lock_of(self, landing: int) -> str:
+        return os.path.join(self._directory, f"landing-{landing}.lock")
 
     async def add_worktree(self, clone: Clone, path: str, commit: str) -> None:
         """Make a linked worktree of the user's repository at a commit, on no branch; raises `Conflict` if git refuses."""
@@ -349,18 +394,22 @@ class LandingGit:
         return await self._sandbox.git(arguments, mounts, clone.git_dir, variables=variables, fine=fine)
 
     async def _host(self, directory: str, *arguments: str) -> str:
-        """Ask the user's own git something that makes it execute nothing."""
+        """Ask the user's own git something, without hooks; `status` runs the filters of files that have changed."""
         done = await self._run_on_host(directory, arguments)
         return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
     async def _run_on_host(
-        self, directory: str, arguments: tuple[str, ...], settings: Mapping[str, str] | None = None
+        self,
+        directory: str,
+        arguments: tuple[str, ...],
+        settings: Mapping[str, str] | None = None,
+        files: tuple[int, ...] = (),
     ) -> CompletedProcess[bytes]:
         descriptors.keep_private()
         try:
             with trio.fail_after(_CHECKOUT_SECONDS):
                 environment = {**self._environ, **_QUIET, **git_sandbox.settings(settings or {})}
-                return await helper.run(("git", "-C", directory, *arguments), environment)
+                return await helper.run(("git", "-C", directory, *arguments), environment, files)
         except trio.TooSlowError:
             raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
         except OSError as problem:

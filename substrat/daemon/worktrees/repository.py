@@ -135,6 +135,10 @@ class Repositories:
         """Return where the repository of a workspace has its parts; raises `WorkspaceUnusable`."""
         return git_places.find(workspace, self._borrowing)
 
+    def left_out(self, common: str) -> tuple[str, ...]:
+        """Return the directories of objects that a repository names and may not lend its clones."""
+        return git_places.left_out(common, self._borrowing)
+
     async def inspect(self, workspace: str, *, base: str = "HEAD", branch: str = "", agent: str = "") -> RepositoryFacts:
         """Return the facts about a workspace's repository.
 

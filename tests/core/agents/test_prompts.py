@@ -175,6 +175,8 @@ def fitting(*messages):
     ([(FAMILY, 60_000)] * 10, list(range(8))),
     ([(SUBSTRAT, 16_000)] * 3 + [(PARENT, 60_000), (OPERATOR_RANK, 300_000)], [0, 1, 3, 4]),
     ([(OPERATOR_RANK, 600_000), (PARENT, 1), (STRANGER, 5)], [0, 2]),
+    ([(STRANGER, 4000)] * 20 + [(FAMILY, 10), (SUBSTRAT, 60_000), (OPERATOR_RANK, 5)], [21, 22]),
+    ([(STRANGER, 4000)] * 20 + [(SUBSTRAT, 28_000)], [0, 20]),
     ([], []),
 ])  # fmt: skip
 def test_a_delivery_has_room_for_each_rank(messages, found):
@@ -182,9 +184,11 @@ def test_a_delivery_has_room_for_each_rank(messages, found):
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(prompts.Rank)), st.integers(0, 70_000)), max_size=20))
-def test_messages_of_a_rank_are_delivered_in_their_order_and_the_first_always(messages):
+def test_messages_of_a_rank_are_delivered_in_their_order_and_the_first_of_the_highest_always(messages):
     found = fitting(*messages)
-    assert found[:1] == [0] * bool(messages)
+    if messages:
+        highest = min(other for other, _ in messages)
+        assert [other for other, _ in messages].index(highest) in found
     for rank_of_some in prompts.Rank:
         mine = [number for number, (other, _) in enumerate(messages) if other is rank_of_some]
         assert [number for number in found if number in mine] == mine[: len([number for number in found if number in mine])]
@@ -197,5 +201,7 @@ def test_of_another_agents_message_the_beginning_is_delivered_and_how_to_read_th
     assert text.startswith(kept + "\n")
     assert 4000 < len(found) <= 4096
     assert told == f"… {len(text.encode()) - len(kept.encode()):,} bytes more: check_inbox message=12"
+    (one_line,) = {prompts.shown(message("Result:\n" + "x" * 60_000, 1), one).count("x") for one in (FAMILY, STRANGER)}
+    assert one_line > 4000
     for whole in (OPERATOR_RANK, PARENT, SUBSTRAT):
         assert prompts.shown(message(text), whole) == text

@@ -9,6 +9,7 @@ import pytest
 from substrat.daemon.workspaces import placeholders
 from substrat.daemon.workspaces.scan_record import Bounds
 from substrat.daemon.workspaces.workspace_scan import scan
+from substrat.errors import WorkspaceUnusable
 from tests.daemon.workspaces.repositories import found, git
 
 
@@ -238,3 +239,29 @@ ORDINARY = """
 
 def test_an_ordinary_configuration_gives_no_alarm(repository):
     assert settings_told(repository, ORDINARY) == []
+
+
+@pytest.mark.parametrize("place", ["", "nested"])
+@pytest.mark.parametrize("name", ["objects", "objects/info"])
+def test_a_link_at_a_directory_of_objects_is_told_and_mounted_over_nothing(repository, place, name):
+    top = repository / place if place else repository
+    if place:
+        git(repository, "init", "-q", place)
+    path = top / ".git" / name
+    path.rename(f"{path}.moved")
+    path.symlink_to(f"{path.name}.moved")
+    if not place and name == "objects/info":
+        with pytest.raises(WorkspaceUnusable, match=r"objects/info is a link"):
+            scan(str(repository))
+        return
+    found = scan(str(repository))
+    assert any(f"links can't be protected: {path}" in note for note in found.notes)
+    assert not [one for one in found.mounts if one.startswith(str(path))]
+
+
+def test_a_branch_that_no_file_can_be_named_after_breaks_no_scan(repository):
+    git(repository, "init", "-q", "nested")
+    for head in (b"ref: refs/heads/a\0b\n", b"ref: refs/heads/" + b"x" * 300):
+        for place in (repository, repository / "nested"):
+            (place / ".git" / "HEAD").write_bytes(head)
+        assert f"{repository}/nested/.git/config" in scan(str(repository)).read_only

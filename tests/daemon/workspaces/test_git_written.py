@@ -65,6 +65,15 @@ def test_links_fifos_and_second_names_are_found_at_each_place(git_dir):
     assert git_written.odd(str(git_dir), str(git_dir), BRANCH) == []
 
 
+@pytest.mark.parametrize("head", [b"ref: refs/heads/a\0b\n", b"ref: refs/heads/" + b"x" * 300, b"ref: refs/heads/../../x"])
+def test_a_head_that_no_git_writes_is_no_branch(git_dir, head):
+    (git_dir / "HEAD").write_bytes(head)
+    second_name(git_dir / "index") if (git_dir / "index").exists() else fifo(git_dir / "index")
+    opened = os.open(git_dir, os.O_PATH)
+    assert git_written.odd_here(opened) == ["index"]
+    os.close(opened)
+
+
 def test_the_parts_of_a_linked_worktree_are_looked_at_where_they_lie(git_dir, tmp_path):
     subprocess.run(["git", "-C", tmp_path, "worktree", "add", "-q", "-b", "other", tmp_path / "linked"], check=True)
     own = git_dir / "worktrees" / "linked"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -12,7 +13,7 @@ from substrat.daemon.families.overview import finding_object
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.daemon.workspaces import protected_paths
-from substrat.errors import InvalidParams
+from substrat.errors import InvalidParams, SubstratError
 from substrat.protocol import vocabulary
 
 if TYPE_CHECKING:
@@ -153,5 +154,6 @@ class AgentAccept(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         accepted = await services.findings.accept(self.agent, self.what, connection.by)
-        await services.preparer.protector.note_borrowed_anew(accepted)
+        with suppress(SubstratError):  # what was accepted stays so; a list that isn't noted only lends nothing
+            await services.preparer.protector.note_borrowed_anew(accepted)
         return services.objects.one(accepted)

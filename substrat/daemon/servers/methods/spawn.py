@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import trio
 
 from sandbox.spec import Network
 from substrat.core.agents import environment
@@ -109,6 +112,9 @@ class AgentSpawn(OperatorRequest, frozen=True):
         notes = list(overlap.notes(requests.shared(agent)))
         if (beside := requests.beside(agent)) and await services.clones.wishes.is_in_repository(workspace):
             notes.append(overlap.beside(beside))
+        if clone is not None:
+            left = await trio.to_thread.run_sync(services.clones.repositories.left_out, clone.git_dir)
+            notes += [_not_borrowed(path, clone.repository) for path in left]
         notes += [f"is without {text}" for text in (await preparer.person.read(agent)).absent]
         return {
             **services.objects.one(agent),
@@ -127,6 +133,13 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if head.damage is not None:
             raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
         return session, self.model or head.model
+
+
+def _not_borrowed(path: str, repository: str) -> str:
+    return (
+        f"is without the objects in {path}, which {repository} names since an agent works beside it: "
+        f"`git -C {shlex.quote(repository)} repack -a -d` copies those that it needs"
+    )
 
 
 def _variables(given: tuple[str, ...]) -> Variables:

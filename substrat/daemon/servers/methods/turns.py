@@ -29,7 +29,8 @@ class AgentExec(OperatorRequest, frozen=True):
 
     A turn may be running meanwhile. The MCP server `substrat` of the sandbox's
     `.cursor/mcp.json` answers, turn or not, on a socket of the command's own: calls there
-    are made in the agent's name and belong to no turn.
+    are made in the agent's name and belong to no turn. It is refused while work lands in a directory where the agent can
+    write.
     """
 
     method: ClassVar[str] = "agent.exec"
