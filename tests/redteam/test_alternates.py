@@ -72,6 +72,20 @@ def test_a_repository_that_an_agent_has_made_lends_nothing(house, secrets):
     assert "my secret" in seen(house, "other", secrets)
 
 
+def test_a_list_of_an_agents_counts_for_no_directory_above_either(house, secrets):
+    house.start()
+    work = house.workspace()
+    (work / "part").mkdir()
+    lend = f"echo {house.home}/other/.git/objects > {{0}}/.git/objects/info/alternates"
+    make = "git init -q -b main {0}; git -C {0} -c user.name=x -c user.email=x@y commit -q --allow-empty -m x; " + lend
+    house.spawn("bad", work / "part", f"/shell {make.format('inner')}", "--network", "none")
+    house.ok("end", "bad")
+    house.spawn("worse", work, f"/shell {make.format('made')}", "--network", "none")
+    for number, place in enumerate((work / "made", work / "part" / "inner")):
+        house.spawn(f"child{number}", place, "/shell true", "--worktree")
+        assert f"Not a valid object name {secrets}" in seen(house, f"child{number}", secrets)
+
+
 def test_a_list_of_the_persons_own_goes_on_to_count(house, secrets):
     borrowing = house.home / "borrowing"
     git(house, house.home, "clone", "-q", "--shared", str(house.home / "other"), str(borrowing))

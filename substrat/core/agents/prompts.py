@@ -22,6 +22,8 @@ _LONGEST_MESSAGE = 4 * 1024
 """Characters that are delivered of another agent's message; `check_inbox` gives all of it."""
 _LONGEST_NOTICE = 64
 """Characters of the line that tells how to read the rest."""
+_HEAD = 160
+"""Characters of the line above a message, about."""
 _LONGEST_OF_STRANGERS = 8 * 1024
 """Characters of all messages of other families' agents together: any agent of the machine may write them."""
 _LONGEST_TASKS = 512 * 1024
@@ -66,7 +68,7 @@ def fitting(items: Sequence[Item], rank_of: Callable[[Item], Rank]) -> list[Item
     full: set[Rank] = set()
     for number in sorted(range(len(items)), key=lambda number: ranks[number]):
         rank = ranks[number]
-        size = len(shown(items[number], rank))
+        size = len(shown(items[number], rank)) + _HEAD
         rooms = ((sum(taken[one] for one in sharing), most) for sharing, most in _ROOMS if rank in sharing)
         if rank in full or any(used and used + size > most for used, most in rooms):
             full.add(rank)  # a later one that is shorter must not overtake it
@@ -80,7 +82,7 @@ def shown(item: Item, rank: Rank) -> str:
     """Return the text of a message as it is delivered: of another agent's, unless it is the parent, only the beginning."""
     if rank <= Rank.SUBSTRAT or len(item.text) <= _LONGEST_MESSAGE:
         return item.text
-    kept = item.text[: _LONGEST_MESSAGE - _LONGEST_NOTICE]
+    kept = item.text[: _LONGEST_MESSAGE - _LONGEST_NOTICE - _HEAD]
     if (end := kept.rfind("\n")) >= _LEAST_KEPT:
         kept = kept[:end]
     more = len(item.text[len(kept) :].encode("utf-8", "replace"))

@@ -178,7 +178,7 @@ def _meeting(writer: Claim, ruled: Claim) -> str:
     return next(path for path in writer.writable if _within(path, ruled.workspace) or _within(ruled.workspace, path))
 
 
-def refusal_of_loose_mounts(claim: Claim, others: Iterable[Claim]) -> str | None:
+def refusal_of_loose_mounts(claim: Claim, others: Iterable[Claim], configured: Iterable[str] = ()) -> str | None:
     """Say which bind of an agent's could be led elsewhere while it is mounted, None when none could.
 
     bubblewrap before 0.12.0 follows links while it makes mount points (CVE-2026-87766). A bind below a directory that the
@@ -187,18 +187,20 @@ def refusal_of_loose_mounts(claim: Claim, others: Iterable[Claim]) -> str | None
     Args:
         claim: the agent.
         others: all other agents that haven't ended.
+        configured: paths that every sandbox shows (`agent.bind_ro`).
     """
     writers = (claim, *others)
-    shown = ((claim.shown_at or claim.workspace, claim.workspace), *((bind.path, bind.path) for bind in claim.policy.binds))
-    for bind in claim.policy.binds:
+    binds = (*(bind.path for bind in claim.policy.binds), *configured)
+    shown = ((claim.shown_at or claim.workspace, claim.workspace), *zip(binds, binds, strict=True))
+    for bind in binds:
         for place, directory in shown:
-            if bind.path == place or not _within(bind.path, place):
+            if bind == place or not _within(bind, place):
                 continue
-            path = directory + bind.path[len(place) :]
+            path = directory + bind[len(place) :]
             for writer in writers:
                 if any(path != one and _within(path, one) for one in (*writer.writable, *writer.git)):
                     return (
-                        f"{bind.path} can't be bound below {place}, because {writer.name} may write there and this "
+                        f"{bind} can't be bound below {place}, because {writer.name} may write there and this "
                         f"bubblewrap follows links that are put in its way (CVE-2026-87766): install bubblewrap 0.12.0 or "
                         f"newer, or bind a directory outside of {place}"
                     )

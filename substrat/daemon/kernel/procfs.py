@@ -142,6 +142,16 @@ def holders(path: str, descriptor: int) -> Iterator[int]:
                 yield int(entry)
 
 
+def all_with(path: str) -> set[int]:
+    """Return the processes of this user's that have a file open, under whichever number."""
+    path, found = os.path.realpath(path), set()
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has ended meanwhile, or is another user's
+            if any(os.readlink(f"/proc/{entry}/fd/{number}") == path for number in os.listdir(f"/proc/{entry}/fd")):
+                found.add(int(entry))
+    return found
+
+
 def has_open(files: Collection[str]) -> bool:
     """Say whether a process of this user's, in this process's own pid namespace, has one of some files open."""
     here = os.readlink("/proc/self/ns/pid")

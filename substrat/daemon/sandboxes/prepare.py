@@ -236,8 +236,10 @@ class SandboxPreparer:
         """
         bubblewrap = await self.machine.find_bubblewrap()
         mode = await self.machine.network_mode(agent)
-        if bubblewrap.follows_links and agent.policy.binds:
-            loose = overlap.refusal_of_loose_mounts(self._registry.claim(agent), self._registry.claims(agent.id))
+        configured = self._config.agent.bind_ro
+        if bubblewrap.follows_links and (agent.policy.binds or configured):
+            claims = self._registry.claims(agent.id)
+            loose = overlap.refusal_of_loose_mounts(self._registry.claim(agent), claims, configured)
             if loose is not None:
                 raise PolicyDenied(loose)
         await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)

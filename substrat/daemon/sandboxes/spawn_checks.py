@@ -86,9 +86,10 @@ class SpawnChecks:
 
     async def check_mounts(self, claim: Claim) -> None:
         """Raise `PolicyDenied` if a bind of a new agent could be led elsewhere while it is mounted."""
-        if not claim.policy.binds or not (await self._preparer.machine.find_bubblewrap()).follows_links:
+        configured = self._registry.config.agent.bind_ro
+        if not (claim.policy.binds or configured) or not (await self._preparer.machine.find_bubblewrap()).follows_links:
             return
-        if (loose := overlap.refusal_of_loose_mounts(claim, self._registry.claims())) is not None:
+        if (loose := overlap.refusal_of_loose_mounts(claim, self._registry.claims(), configured)) is not None:
             raise PolicyDenied(loose)
 
     def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:

@@ -8,14 +8,13 @@ only those directories of objects count that repositories there borrowed before 
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from substrat.daemon.workspaces import git_places
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
@@ -63,8 +62,16 @@ class Borrowed:
         self._known = self._known | dict.fromkeys(new, borrowed)  # a thread may read the old one
 
 
-def borrowed_in(protected: ProtectedPaths) -> frozenset[str]:
-    """Return the directories that the lists of alternates name in a workspace that was scanned."""
-    lists = [path for path in protected.read_only if path.endswith(f"/objects{_LIST}")]
-    lists += [f"{git}/objects{_LIST}" for git in protected.whole]
-    return frozenset(name for path in lists for name in git_places.alternates(os.path.dirname(os.path.dirname(path))))
+def borrowed_in(protected: ProtectedPaths, allowed: Callable[[str], frozenset[str] | None]) -> frozenset[str]:
+    """Return the directories that the lists of alternates name in a workspace that was scanned.
+
+    Args:
+        protected: the scan.
+        allowed: returns those that a list may name (`Borrowed.allowed`): agents may have worked in a part of it before.
+    """
+    lists = [path.removesuffix(_LIST) for path in protected.read_only if path.endswith(f"/objects{_LIST}")]
+    found: set[str] = set()
+    for objects in (*lists, *(f"{git}/objects" for git in protected.whole)):
+        named, counting = git_places.alternates(objects), allowed(objects)
+        found |= set(named) if counting is None else counting.intersection(named)
+    return frozenset(found)

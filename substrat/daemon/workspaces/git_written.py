@@ -6,7 +6,9 @@ append to that file.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import stat
 from typing import TYPE_CHECKING
 
@@ -23,10 +25,12 @@ _HEAD_BYTES = 512
 """git gives a branch no longer name than 255 bytes a part, and hardly anybody two such parts."""
 _LONGEST_PART = 255
 """Bytes of a file's name (limits.h, NAME_MAX): git can have no branch with a longer part."""
+_CONFIG_BYTES = 1 << 20
+_REFTABLE = re.compile(rb"^\s*refstorage\s*=\s*reftable\s*$", re.IGNORECASE | re.MULTILINE)
 
 
-def odd(own: str, common: str, branch: str) -> list[str]:
-    """Return the paths that git writes or reads when it moves a branch, and where neither nothing nor a plain file is.
+def obstacle(own: str, common: str, branch: str) -> str | None:
+    """Say why git on the host must not move a branch where it is checked out now; None: it may.
 
     Args:
         own: the physical path of the worktree's git directory.
@@ -36,25 +40,53 @@ def odd(own: str, common: str, branch: str) -> list[str]:
     Raises:
         OSError: one of the two isn't there, or has become a link.
     """
-    found: dict[str, None] = {}
     for directory, names in ((own, _OF_WORKTREE), (common, (_PACKED, *_refs(branch)))):
         with nofollow.opened(directory) as opened:
-            locks = (f"{name}.lock" for name in names)
-            found |= {f"{directory}/{part}": None for part in _odd_in(opened, (*names, *locks))}
-    return list(found)
+            if odd := next(_odd_in(opened, names), None):
+                return (
+                    f"git would write through {directory}/{odd}, which is no plain file: put one in its place, or remove it"
+                )
+            locks = [f"{name}.lock" for name in names]
+            if lock := next((lock for lock in locks if _is_there(opened, lock)), None):
+                return f"{directory}/{lock} is there: a git works there, or one that was killed left it; then remove it"
+    return _chained(own, common, branch)
+
+
+def _chained(own: str, common: str, branch: str) -> str | None:
+    """Say which ref leads to another one: git writes the logs of all on the way."""
+    if _REFTABLE.search(nofollow.read_small(f"{common}/config", _CONFIG_BYTES) or b""):
+        return None  # it has neither refs nor logs in files of their own
+    head = nofollow.read_small(f"{own}/HEAD", _HEAD_BYTES) or b""
+    if os.fsdecode(head).rstrip("\n") != f"ref: refs/heads/{branch}":
+        return f"{own}/HEAD names another branch than {branch}"
+    if (nofollow.read_small(f"{common}/refs/heads/{branch}", _HEAD_BYTES) or b"").startswith(b"ref:"):
+        return f"{common}/refs/heads/{branch} leads to another branch: `git symbolic-ref refs/heads/{branch}` shows which"
+    return None
 
 
 def odd_here(directory: int) -> list[str]:
-    """Return the same for the branch that is checked out in a git directory, from there on, without locks."""
+    """Return what git would write through where the branch moves that is checked out in a git directory, from there on."""
     said = os.fsdecode(nofollow.read_small("HEAD", _HEAD_BYTES, directory) or b"").rstrip("\n")
     branch = said.removeprefix("ref: refs/heads/")
     is_branch = branch != said and all(map(_is_name, branch.split("/")))
-    refs = _refs(branch) if is_branch else ("refs/heads", "logs/refs/heads")
-    return sorted(set(_odd_in(directory, (*_OF_WORKTREE, _PACKED, *refs))))
+    # Of another branch, such as one of a damaged HEAD, only the directories are looked at.
+    found = set(_odd_in(directory, (*_OF_WORKTREE, _PACKED, *_refs(branch if is_branch else "HEAD"))))
+    if is_branch and (nofollow.read_small(_refs(branch)[0], _HEAD_BYTES, directory) or b"").startswith(b"ref:"):
+        found.add(_refs(branch)[0])
+    return sorted(found)
 
 
 def _refs(branch: str) -> tuple[str, str]:
     return f"refs/heads/{branch}", f"logs/refs/heads/{branch}"
+
+
+def _is_there(directory: int, name: str) -> bool:
+    try:
+        os.close(nofollow.open_path(name, directory))
+    except OSError as problem:
+        descriptors.refuse_shortage(problem)
+        return problem.errno not in {errno.ENOENT, errno.ENOTDIR}
+    return True
 
 
 def _is_name(part: str) -> bool:
@@ -80,9 +112,9 @@ def _odd_below(directory: int, place: str, names: _Tree) -> Iterator[str]:
     for name, below in names.items():
         try:
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            if not stat.S_ISDIR(found.st_mode):
-                if below or not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-                    yield place + name
+            is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+            if not (stat.S_ISDIR(found.st_mode) if below else is_plain):
+                yield place + name
             elif below:
                 with nofollow.opened(name, directory) as inner:
                     yield from _odd_below(inner, f"{place}{name}/", below)

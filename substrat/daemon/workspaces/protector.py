@@ -87,7 +87,8 @@ class WorkspaceProtector:
         if not self._borrowed.are_known(roots):
             return
         with suppress(WorkspaceUnusable):  # a directory that is gone borrows nothing
-            borrowed = await trio.to_thread.run_sync(borrowed_in, await self.scan(agent, shared, own))
+            found = await self.scan(agent, shared, own)
+            borrowed = await trio.to_thread.run_sync(borrowed_in, found, lambda _: None)
             if not self._registry.closures.users(roots):
                 self._borrowed.note(roots, borrowed, anew=True)
 
@@ -139,7 +140,8 @@ class WorkspaceProtector:
         found, noted, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
         roots = _roots(agent, shared)
         if not self._borrowed.are_known(roots):
-            self._borrowed.note(roots, await trio.to_thread.run_sync(borrowed_in, found))
+            borrowed = await trio.to_thread.run_sync(borrowed_in, found, self._borrowed.allowed)
+            self._borrowed.note(roots, borrowed)
         made = self.placeholders.make((*found.missing, *found.keepers))
         missing = tuple(path for path in made if path not in found.keepers)
         kept |= {path: keeping(kept[path]) for one in found.keepers if (path := os.path.dirname(one)) in kept}

@@ -50,6 +50,7 @@ SAFE = {
     "core.ignoreStat": "false",
     "core.trustctime": "true",
     "core.checkStat": "default",
+    "core.ignoreCase": "false",
 }
 """Settings that keep git from starting programs of a repository's choice, within its limits, and from passing over files
 that have changed (git-config(1)).

@@ -10,8 +10,9 @@ import fcntl
 import os
 import shlex
 import shutil
+import signal
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ import trio
 from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces import diffs
 from substrat.core.workspaces.landing import LandingMode, Surroundings
-from substrat.daemon.kernel import descriptors, helper
+from substrat.daemon.kernel import descriptors, helper, procfs
 from substrat.daemon.workspaces import git_programs, git_written
 from substrat.daemon.worktrees import git_sandbox
 from substrat.daemon.worktrees.git_sandbox import said
@@ -298,14 +299,12 @@ class LandingGit:
             return
         checkout = places.top
         try:
-            odd = await trio.to_thread.run_sync(git_written.odd, places.own, places.common, landing.target)
+            look = partial(git_written.obstacle, places.own, places.common, landing.target)
+            obstacle = await trio.to_thread.run_sync(look)
         except OSError as problem:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {problem.filename}: {problem.strerror}") from None
-        if odd:
-            raise Conflict(
-                f"{landing.target} isn't moved in {checkout}, because git would write through {odd[0]}, which is no plain "
-                f"file or directory: put one in its place, or remove it"
-            )
+        if obstacle is not None:
+            raise Conflict(f"{landing.target} isn't moved in {checkout}: {obstacle}")
         said = await self._host(checkout, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
         if said.split() != [tip, ref]:
             raise RefMoved(f"{checkout} has another branch or commit checked out by now")
@@ -337,16 +336,19 @@ class LandingGit:
             os.close(lock)
 
     async def end_of_earlier_move(self, landing: int) -> None:
-        """Wait until the git has ended that a killed daemon started to move a landing's branch."""
+        """Wait until the git has ended that a killed daemon started to move the branch; one that hangs is killed."""
         try:
             lock = os.open(self._lock_of(landing), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return
+        deadline = trio.current_time() + _CHECKOUT_SECONDS
         try:
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
+                    if trio.current_time() > deadline:
+                        await trio.to_thread.run_sync(_kill_all_with, self._lock_of(landing))
                     await trio.sleep(_LOOK_AGAIN)  # no event tells that a lock is free
                 else:
                     os.unlink(self._lock_of(landing))
@@ -414,6 +416,13 @@ class LandingGit:
             raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
         except OSError as problem:
             raise Conflict(f"git can't be started: {problem.strerror}: install git") from None
+
+
+def _kill_all_with(path: str) -> None:
+    """Kill the processes, but this one, that have a file open which only a killed daemon's git and its children have."""
+    for pid in procfs.all_with(path) - {os.getpid()}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _plain(target: str) -> dict[str, str]:

@@ -157,6 +157,15 @@ FIRM = {
 }  # fmt: skip
 
 
+def test_paths_of_the_configuration_count_as_binds():
+    writer = claim("b", "/d/x")
+    bind = Claim("a", "/q", bound(NONE, "/d/x/y/z", writable=False))
+    assert overlap.refusal_of_loose_mounts(bind, [writer]) is None
+    assert "below /d, because b may write there" in (overlap.refusal_of_loose_mounts(bind, [writer], ("/d",)) or "")
+    assert overlap.refusal_of_loose_mounts(claim("a", "/p"), [], ("/p/tools",)) is not None
+    assert overlap.refusal_of_loose_mounts(claim("a", "/p"), [], ("/opt",)) is None
+
+
 @pytest.mark.parametrize(("mine", "theirs"), [*LOOSE.values(), *FIRM.values()], ids=[*LOOSE, *FIRM])
 def test_a_bind_that_a_link_could_lead_elsewhere_is_refused(mine, theirs):
     workspace, policy, shown_at = (*mine, None)[:3]
