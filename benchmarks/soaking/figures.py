@@ -27,6 +27,8 @@ SYS_PIDFD_GETFD = 438
 """The same number on every architecture (pidfd_getfd(2)); Python has no function for it."""
 PASSING = frozenset({"mount_points", "reminders", "dropped_turns", "removed_agents", "damaged"})
 """Tables whose rows stand for something that is under way or wrong. The others keep history until `rm`."""
+OUTLIVING = frozenset({"totals", "worked_in"})
+"""Tables whose rows outlive agents: `worked_in` has one for each directory that agents have worked in."""
 
 Figures = dict[str, "Counter[str]"]
 """The measured figures: for each rule's key the number of each kind, for example `{"descriptors": {"pipe": 2}}`."""
@@ -108,7 +110,7 @@ def measure(place: Place) -> Figures:
         "agent": Counter({"": round(of_agents.total() / agents, 2)}),
         "files": of_turns + of_agents,
         "passing": Counter({name: count for name, count in tables.items() if name in PASSING}),
-        "rows": Counter({name: count for name, count in tables.items() if name != "totals"}),  # which outlive agents
+        "rows": Counter({name: count for name, count in tables.items() if name not in OUTLIVING}),
         "used": Counter({"": used / 1024}),
     }
 

@@ -103,7 +103,7 @@ class AgentRequests:
     def _prompt(self, change: Change, agent: Agent, prompt: str, by: str) -> int:
         words = prompt if len(prompt) <= _SHOWN_PROMPT else f"{prompt[:_SHOWN_PROMPT]}…"
         (cause,) = change.record(DaemonEvent(agent.id, None, "prompt:queued", f"from the operator: {words}", {"by": by}))
-        self.check_room(agent, OPERATOR)
+        self.check_room(agent)
         operator = (OPERATOR, OPERATOR)
         return change.add_item(by_a_person(agent), ItemKind.PROMPT, prompt, operator, Event.PROMPT, cause)
 
@@ -334,10 +334,9 @@ class AgentRequests:
         """Count all that waits for an agent, also the messages that start no turn."""
         return agent.waiting + self._store.informing(agent.id)
 
-    def check_room(self, agent: Agent, sender: str | None = None) -> None:
-        """Raise `LimitReached` if too much waits for an agent already; for a person only what a person has sent counts."""
-        waiting = self._store.waiting_from(sender, agent.id) if sender == OPERATOR else self.unread(agent)
-        if waiting >= self._config.limits.waiting_items:
+    def check_room(self, agent: Agent) -> None:
+        """Raise `LimitReached` if too much waits for an agent already."""
+        if (waiting := self.unread(agent)) >= self._config.limits.waiting_items:
             raise LimitReached(f"{agent.name} has {waiting} messages waiting: let it work first")
 
 

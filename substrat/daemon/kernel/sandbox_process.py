@@ -207,6 +207,13 @@ def kill_holders(path: str, descriptor: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def kill_all_with(path: str) -> None:
+    """Kill every process but this one that has a file open, under whichever number: what a killed daemon has left."""
+    for pid in procfs.all_with(path) - {os.getpid()}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 async def kill_sandbox_of(outer: int, pidfd: int) -> None:
     """Kill the sandbox of an outer process that is our own child and hasn't been waited for, and wait for its end.
 

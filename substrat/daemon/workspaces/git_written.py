@@ -60,7 +60,7 @@ def _chained(own: str, common: str, branch: str) -> str | None:
     if os.fsdecode(head).rstrip("\n") != f"ref: refs/heads/{branch}":
         return f"{own}/HEAD names another branch than {branch}"
     if (nofollow.read_small(f"{common}/refs/heads/{branch}", _HEAD_BYTES) or b"").startswith(b"ref:"):
-        return f"{common}/refs/heads/{branch} leads to another branch: `git symbolic-ref refs/heads/{branch}` shows which"
+        return f"{common}/refs/heads/{branch} leads to another branch: `git symbolic-ref` shows which"
     return None
 
 

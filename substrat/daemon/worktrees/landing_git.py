@@ -10,9 +10,8 @@ import fcntl
 import os
 import shlex
 import shutil
-import signal
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ import trio
 from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces import diffs
 from substrat.core.workspaces.landing import LandingMode, Surroundings
-from substrat.daemon.kernel import descriptors, helper, procfs
+from substrat.daemon.kernel import descriptors, helper, sandbox_process
 from substrat.daemon.workspaces import git_programs, git_written
 from substrat.daemon.worktrees import git_sandbox
 from substrat.daemon.worktrees.git_sandbox import said
@@ -348,7 +347,7 @@ class LandingGit:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     if trio.current_time() > deadline:
-                        await trio.to_thread.run_sync(_kill_all_with, self._lock_of(landing))
+                        await trio.to_thread.run_sync(sandbox_process.kill_all_with, self._lock_of(landing))
                     await trio.sleep(_LOOK_AGAIN)  # no event tells that a lock is free
                 else:
                     os.unlink(self._lock_of(landing))
@@ -416,13 +415,6 @@ class LandingGit:
             raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
         except OSError as problem:
             raise Conflict(f"git can't be started: {problem.strerror}: install git") from None
-
-
-def _kill_all_with(path: str) -> None:
-    """Kill the processes, but this one, that have a file open which only a killed daemon's git and its children have."""
-    for pid in procfs.all_with(path) - {os.getpid()}:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def _plain(target: str) -> dict[str, str]:

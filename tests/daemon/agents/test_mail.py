@@ -63,21 +63,6 @@ def test_a_delivery_has_a_size(house):
     assert prompt in house.prompt("bob"), "a person's prompt is whole"
 
 
-def test_messages_of_agents_keep_no_person_out(new_house):
-    house = new_house(limits={"waiting_items": 3, "waiting_from_one": 3})
-    for name in ("eve", "bob"):
-        house.spawn(name)
-    for _ in range(3):
-        house.supervisor.message(house.agent("eve"), "bob", "x", Intent.INFORM)
-    with pytest.raises(LimitReached):
-        house.supervisor.message(house.agent("eve"), "bob", "x", Intent.INFORM)
-    house.supervisor.suspend("bob")
-    for _ in range(3):
-        house.supervisor.send("bob", "a person's")
-    with pytest.raises(LimitReached, match="bob has 3 messages waiting"):
-        house.supervisor.send("bob", "a person's")
-
-
 def test_ten_strangers_leave_room_for_the_family(house):
     house.spawn("lead")
     house.spawn("kid", parent="lead")
