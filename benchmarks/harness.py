@@ -292,9 +292,11 @@ def _started(agent: str, root: str, further: str) -> tuple[subprocess.Popen[byte
             poll = select.poll()
             poll.register(ready, select.POLLIN)
             poll.register(pidfd, select.POLLIN)
-            happened = {descriptor for descriptor, _ in poll.poll(PATIENCE_S * 1000)}
+            is_ready, happened = False, {ready.fileno()}
+            while not is_ready and ready.fileno() in happened:
+                happened = {descriptor for descriptor, _ in poll.poll(PATIENCE_S * 1000)}
+                is_ready = ready.fileno() in happened and b"READY=1" in ready.recv(4096)  # it may ask for time before
             took = time.perf_counter() - began
-            is_ready = ready.fileno() in happened
         finally:
             os.close(pidfd)
             os.unlink(f"{root}/notify")
