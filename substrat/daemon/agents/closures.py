@@ -7,6 +7,7 @@ in memory only: the work that it is for ends with the daemon, or is begun anew b
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -67,16 +68,13 @@ class Closures:
         """
         entry = (places, reason)
         self._closed.append(entry)
-        is_stopping = False
         try:
             yield
-        except trio.Cancelled:
-            is_stopping = True  # the daemon starts no more turns
-            raise
         finally:
             self._closed.remove(entry)
             self.look()
-            if not is_stopping:
+            # A daemon that is stopping starts no more turns. A nursery may have wrapped its `Cancelled` in a group.
+            if trio.current_effective_deadline() != -math.inf:
                 self._registry.admit()
 
     def users(self, places: Places) -> list[User]:
@@ -108,7 +106,7 @@ class Closures:
         try:
             yield
         finally:
-            self._commands[agent.id] -= 1
+            self._commands -= Counter([agent.id])  # which leaves no zeros behind
             self.look()
 
     def look(self) -> None:

@@ -158,6 +158,7 @@ class Landings:
             self._wanted.set()
 
     async def _decide(self, landing: Landing) -> None:
+        await self._git.end_of_earlier_move(landing.id)
         agent = self._registry.get(landing.agent)
         if agent is None or agent.clone is None:
             outcome = Outcome(REFUSED, _REMOVED)
@@ -188,7 +189,6 @@ class Landings:
         rest = uncommitted(clone.kept.files)
         if head is None or head == clone.base:
             return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}")
-        await self._git.end_of_earlier_move(landing.id)
         looked_at: tuple[str | None, str] | None = None
         closed_for, moved = None, 0
         while moved < _TRIES:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import structlog
 
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.agents.records import Completion
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
     from substrat.daemon.state.layout import Layout
+
+log = structlog.get_logger("substrat.agents")
 
 _MAX_SHARES = 100
 """Agents that share a directory with one, in its object: a list that a person can still read."""
@@ -154,6 +157,8 @@ class AgentAccept(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         accepted = await services.findings.accept(self.agent, self.what, connection.by)
-        with suppress(SubstratError):  # what was accepted stays so; a list that isn't noted only lends nothing
+        try:
             await services.preparer.protector.note_borrowed_anew(accepted)
+        except SubstratError as problem:  # what was accepted stays so; a list that isn't noted only lends nothing
+            log.warning("what is borrowed isn't noted", agent=accepted.name, reason=problem.message)
         return services.objects.one(accepted)
