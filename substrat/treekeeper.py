@@ -1,7 +1,7 @@
 """Writes the work in an agent's clone into a pack; run by the daemon in a sandbox without a network.
 
 It sees the clone and the directory `OUT`, nothing else of an agent's or the user's but the objects that the clone borrows.
-It runs with any Python that the system has, so it imports next to nothing; `substrat.daemon.worktrees.keeping` runs it,
+It runs with any Python that the system has, so it imports next to nothing; `substrat.daemon.clones.keeping` runs it,
 where `QUICK` doesn't find that nothing has moved.
 
 In `OUT` it leaves the pack, and for the next keep `index`, an index of its own in which every file of the clone is as it

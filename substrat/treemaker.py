@@ -1,7 +1,7 @@
 """Makes an agent's private clone, or brings the user's refs into one; run by the daemon in a sandbox without a network.
 
 It sees the user's git directory read-only, and the tree to write to. It runs with any Python that the system has, so it
-imports next to nothing; `substrat.daemon.worktrees.making` runs it.
+imports next to nothing; `substrat.daemon.clones.making` runs it.
 
 Usage: a JSON object (`Request` there says its members). Exit status 0: done, and stdout has a JSON object such as
 `{"base": "1234…"}`; 3: it can't be done, and stderr says why in one line.

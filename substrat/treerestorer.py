@@ -1,7 +1,7 @@
 """Puts the files of an agent's clone back to how a turn left them; run by the daemon in a sandbox without a network.
 
 It sees the clone, the directory `OUT` that `treekeeper` has left, and the objects that the clone borrows. It runs with any
-Python that the system has, so it imports next to nothing; `substrat.daemon.worktrees.restoring` runs it.
+Python that the system has, so it imports next to nothing; `substrat.daemon.clones.restoring` runs it.
 
 Usage: a JSON object with the members `before`, the commit of the files that are there, or null when there are none; `head`
 and `wip`, the turn's commits, of which `head` may be null; `branch`, the clone's own branch; `cursor`, the directory that

@@ -2,7 +2,7 @@
 
 It sees the clone, the user's checkout and git directory (read-only), and the directory that it writes to. The commands and
 the list of files are read from a commit, never from a checkout: an agent could have changed them there. It runs with any
-Python that the system has, so it imports next to nothing; `substrat.daemon.worktrees.setting_up` runs it.
+Python that the system has, so it imports next to nothing; `substrat.daemon.clones.setting_up` runs it.
 
 Usage: a JSON object (`read` there says its members). Exit status 0: stdout has a JSON object such as
 `{"commands": ["npm ci"], "included": 1, "left_out": []}`; 3: it can't be done, and stderr says why in one line.

@@ -32,7 +32,7 @@ FLOORS = (
     "workspaces",
     "sandboxes",
     "chats",
-    "worktrees",
+    "clones",
     "turns",
     "servers",
 )
@@ -47,7 +47,7 @@ LAYERS = {
 for program in ("chatreader", "chatcopier"):
     LAYERS["substrat.daemon.chats"].add(f"substrat.{program}")
 for program in ("treemaker", "treekeeper", "treesetter", "treerestorer"):
-    LAYERS["substrat.daemon.worktrees"].add(f"substrat.{program}")
+    LAYERS["substrat.daemon.clones"].add(f"substrat.{program}")
 
 # A room (the longest that holds a module counts) and what of ours it may import. `substrat` itself stands for its version.
 ARROWS = {

@@ -10,10 +10,10 @@ import pytest
 from substrat.core.diagnosis import machine
 from substrat.core.workspaces import landing
 from substrat.core.workspaces.protection import ABSENT, CopiedFile, Copy, Treatment
+from substrat.daemon.clones import checkouts
 from substrat.daemon.state import database
 from substrat.daemon.workspaces import checking, judgement
 from substrat.daemon.workspaces.user import User
-from substrat.daemon.worktrees import checkouts
 from substrat.errors import WorkspaceUnusable
 from tests.support.cases import each
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from substrat import treekeeper
-from substrat.daemon.worktrees.git_sandbox import SAFE, settings
+from substrat.daemon.clones.git_sandbox import SAFE, settings
 from substrat.treekeeper import OUT, TREE
 from tests.support.waiting import wait_until
 

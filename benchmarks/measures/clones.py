@@ -27,14 +27,14 @@ from harness import Figure, paired, timed
 from sandbox import host
 from substrat.config import Config
 from substrat.core.workspaces.clones import Clone, Stage
+from substrat.daemon.clones.git_sandbox import GitSandbox
+from substrat.daemon.clones.keeping import Keeping
+from substrat.daemon.clones.making import Making
+from substrat.daemon.clones.repository import Repositories
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.workspaces.git_places import Borrowing
-from substrat.daemon.worktrees.git_sandbox import GitSandbox
-from substrat.daemon.worktrees.keeping import Keeping
-from substrat.daemon.worktrees.making import Making
-from substrat.daemon.worktrees.repository import Repositories
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

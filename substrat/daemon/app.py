@@ -31,6 +31,21 @@ from substrat.daemon.agents.timer import Timer
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.chats.reader import Chats
 from substrat.daemon.chats.sessions import Sessions
+from substrat.daemon.clones.checkouts import Checkouts
+from substrat.daemon.clones.children import ChildPlaces
+from substrat.daemon.clones.clones import Clones
+from substrat.daemon.clones.diffing import Diffing
+from substrat.daemon.clones.git_sandbox import GitSandbox
+from substrat.daemon.clones.keeping import Keeping
+from substrat.daemon.clones.landing import Landings
+from substrat.daemon.clones.landing_git import LandingGit
+from substrat.daemon.clones.making import Making
+from substrat.daemon.clones.pruning import Pruning
+from substrat.daemon.clones.renaming import Renaming
+from substrat.daemon.clones.repository import Repositories
+from substrat.daemon.clones.restoring import Restoring
+from substrat.daemon.clones.setting_up import SettingUp
+from substrat.daemon.clones.wishes import CloneWishes
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.families.bell import Bell
 from substrat.daemon.families.families import Families
@@ -70,21 +85,6 @@ from substrat.daemon.turns.workspace_look import WorkspaceLook
 from substrat.daemon.workspaces.consequences import Consequences
 from substrat.daemon.workspaces.protection import Protection
 from substrat.daemon.workspaces.user import User
-from substrat.daemon.worktrees.checkouts import Checkouts
-from substrat.daemon.worktrees.children import ChildPlaces
-from substrat.daemon.worktrees.clones import Clones
-from substrat.daemon.worktrees.diffing import Diffing
-from substrat.daemon.worktrees.git_sandbox import GitSandbox
-from substrat.daemon.worktrees.keeping import Keeping
-from substrat.daemon.worktrees.landing import Landings
-from substrat.daemon.worktrees.landing_git import LandingGit
-from substrat.daemon.worktrees.making import Making
-from substrat.daemon.worktrees.renaming import Renaming
-from substrat.daemon.worktrees.repository import Repositories
-from substrat.daemon.worktrees.restoring import Restoring
-from substrat.daemon.worktrees.setting_up import SettingUp
-from substrat.daemon.worktrees.trees import Trees
-from substrat.daemon.worktrees.wishes import CloneWishes
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
 from substrat.notify import Notifier
 
@@ -230,14 +230,14 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             landings = Landings(registry, repositories, landing_git, landing_wanted)
             allow_lists = AllowLists(registry, networks)
             renaming = Renaming(registry, families.waits, repositories, git_sandbox, keeping, exec_sessions.check_none)
-            trees = Trees(registry, repositories, keeping, making, exec_sessions.check_none)
+            pruning = Pruning(registry, repositories, keeping, making, exec_sessions.check_none)
             restore_wanted = Wakeup()
             restoring = Restoring(
                 registry, git_sandbox, repositories, keeping, making, diffing, restore_wanted, layout.trees,
                 preparer.protector.borrowing, exec_sessions.check_none,
             )  # fmt: skip
             checkouts = Checkouts(registry, repositories, landing_git, lambda: preparer.protector.own_places)
-            clones = Clones(repositories, wishes, keeping, diffing, landings, trees, restoring, checkouts)
+            clones = Clones(repositories, wishes, keeping, diffing, landings, pruning, restoring, checkouts)
             services = Services(
                 requests, families, AgentObjects(registry, families.overview), TurnQuestions(turns, groups), preparer,
                 checks, groups, layout, chats, sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming,
@@ -258,7 +258,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             nursery.start_soon(making.run)
             nursery.start_soon(landings.run)
             nursery.start_soon(renaming.finish)
-            nursery.start_soon(trees.finish_removals)
+            nursery.start_soon(pruning.finish_removals)
             nursery.start_soon(restoring.run)
             _tidy_up(exec_sessions, preparer, registry, groups, nursery)
             nursery.start_soon(groups.remove_late)

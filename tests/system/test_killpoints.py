@@ -151,7 +151,7 @@ def test_processes_signals_and_renames_are_touched_in_few_places():
         ("kernel/process.py", "pidfd_send_signal"),
         ("kernel/sandbox_process.py", "kill"),
         ("kernel/sandbox_process.py", "pidfd_send_signal"),
-        ("worktrees/making.py", "rename"),
+        ("clones/making.py", "rename"),
     }
     # A new file takes the place of an old one in one step, and each of the two is whole.
     whole_files = {
@@ -161,7 +161,7 @@ def test_processes_signals_and_renames_are_touched_in_few_places():
         ("chats/sessions.py", "rename"),
         ("sandboxes/chat_places.py", "replace"),
         ("state/layout.py", "replace"),
-        ("worktrees/lfs_objects.py", "rename"),
+        ("clones/lfs_objects.py", "rename"),
     }
     # Tests of their own kill at each step: archiving, sweeping, setting aside, the room held back for a full disk.
     own_tests = {

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.spawning import ChildPlace
+    from substrat.daemon.clones.children import ChildPlaces
+    from substrat.daemon.clones.diffing import Diffing
     from substrat.daemon.families.mcp_tools import ToolCalls
     from substrat.daemon.families.waits import Waits
-    from substrat.daemon.worktrees.children import ChildPlaces
-    from substrat.daemon.worktrees.diffing import Diffing
 
 _TAIL = 200
 """Events that the end of an agent's work shows at most; fewer when they are long."""

@@ -1,7 +1,7 @@
 """The end of a turn: a step of it, the turn as the steps are given it, and the steps of which the turns know all.
 
 `app` makes the list: looking at the workspace (`workspace_look`), telling shortages, settling the chat, keeping the clone
-(`worktrees.keeping`), accounting, removing the cgroup. Whatever can be known of a turn's work is recorded before it is
+(`clones.keeping`), accounting, removing the cgroup. Whatever can be known of a turn's work is recorded before it is
 accounted for, because a person who waits for the turn looks at it then, and the agent's next turn may begin.
 """
 

@@ -125,7 +125,7 @@ class AgentRm(OperatorRequest, frozen=True):
         services.requests.check_removable(agent)
         services.registry.holds.check(agent.id)
         await services.sessions.keep(agent)
-        removed = await services.clones.trees.remove(agent, partial(services.requests.remove, agent.id))
+        removed = await services.clones.pruning.remove(agent, partial(services.requests.remove, agent.id))
         return {"agent": agent.name, "tree": removed.tree, "text": removed.text}
 
 

@@ -10,9 +10,9 @@ import trio
 from substrat.core.workspaces import diffs, git_leftovers
 from substrat.core.workspaces.clones import ref_problem
 from substrat.core.workspaces.landing import Landing, LandingMode
+from substrat.daemon.clones import setup_log
+from substrat.daemon.clones.landing import failure_of
 from substrat.daemon.servers.methods.request import AgentName, Integer, OperatorRequest, about
-from substrat.daemon.worktrees import setup_log
-from substrat.daemon.worktrees.landing import failure_of
 from substrat.errors import InvalidParams, Refused
 
 if TYPE_CHECKING:

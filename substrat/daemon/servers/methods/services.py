@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.settings import Settings
     from substrat.daemon.chats.reader import Chats
     from substrat.daemon.chats.sessions import Sessions
+    from substrat.daemon.clones.clones import Clones
+    from substrat.daemon.clones.renaming import Renaming
     from substrat.daemon.families.bell import Bell
     from substrat.daemon.families.families import Families
     from substrat.daemon.kernel.cgroups import Cgroups
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from substrat.daemon.turns.exec import ExecSessions
     from substrat.daemon.turns.questions import TurnQuestions
     from substrat.daemon.turns.sandboxes import RunningSandboxes
-    from substrat.daemon.worktrees.clones import Clones
-    from substrat.daemon.worktrees.renaming import Renaming
 
 
 class Services(NamedTuple):

@@ -16,8 +16,8 @@ from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.overlap import Claim
 from substrat.daemon.agents.spawning import SpawnRequest
+from substrat.daemon.clones.wishes import CloneWish
 from substrat.daemon.servers.methods.request import OperatorRequest, Seconds, about
-from substrat.daemon.worktrees.wishes import CloneWish
 from substrat.errors import InvalidParams, SessionDamaged
 
 if TYPE_CHECKING:

@@ -76,7 +76,7 @@ class AgentEnd(OperatorRequest, frozen=True):
         for one in ending:
             ended = await services.families.waiting.settled(one.id)
             if ended.clone is not None and ended.phase == Phase.ENDED:
-                await services.clones.trees.ended(one.id)
+                await services.clones.pruning.ended(one.id)
         return services.objects.one(requests.find(agent.id))
 
 

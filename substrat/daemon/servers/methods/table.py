@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from substrat.daemon.servers.methods import (
     agents,
+    clone_pruning,
     clones,
     daemon,
     events,
@@ -19,7 +20,6 @@ from substrat.daemon.servers.methods import (
     settings,
     spawn,
     stop,
-    trees,
     turns,
     waits,
 )
@@ -54,8 +54,8 @@ METHODS: tuple[type[OperatorRequest], ...] = (
     clones.AgentMerge,
     clones.AgentRestore,
     clones.AgentCheckout,
-    trees.TreeList,
-    trees.TreePrune,
+    clone_pruning.CloneList,
+    clone_pruning.ClonePrune,
     sessions.SessionList,
     sessions.SessionRead,
     events.AgentWhy,

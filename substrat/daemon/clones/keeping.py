@@ -22,12 +22,12 @@ from msgspec import Meta
 import substrat.treekeeper
 from sandbox.spec import Bind
 from substrat.core.workspaces.clones import Kept, OnlyHere, Stage
+from substrat.daemon.clones import lfs_objects
+from substrat.daemon.clones.git_sandbox import GitFailed, python_mounts, said
 from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
-from substrat.daemon.worktrees import lfs_objects
-from substrat.daemon.worktrees.git_sandbox import GitFailed, python_mounts, said
 from substrat.errors import SandboxFailed, SubstratError
 from substrat.treekeeper import OUT, PACK, QUICK, STATUS, TOO_LARGE, TREE
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.repository import CloneState, Repositories
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.workspaces.git_places import Borrowing
-    from substrat.daemon.worktrees.git_sandbox import GitSandbox
-    from substrat.daemon.worktrees.repository import CloneState, Repositories
 
 log = structlog.get_logger("substrat.keeping")
 

@@ -20,10 +20,10 @@ from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces.clones import Clone, Stage
+from substrat.daemon.clones.git_sandbox import python_mounts, said
 from substrat.daemon.sandboxes import clone_mounts
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
-from substrat.daemon.worktrees.git_sandbox import python_mounts, said
 from substrat.errors import SandboxFailed, SubstratError
 from substrat.treemaker import CHECKOUT, REPOSITORY, TREE
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.keeping import Keeping
+    from substrat.daemon.clones.repository import Repositories
+    from substrat.daemon.clones.setting_up import SettingUp
     from substrat.daemon.families.waits import Waits
     from substrat.daemon.state.trash import Trash
     from substrat.daemon.workspaces.git_places import GitPlaces
-    from substrat.daemon.worktrees.git_sandbox import GitSandbox
-    from substrat.daemon.worktrees.keeping import Keeping
-    from substrat.daemon.worktrees.repository import Repositories
-    from substrat.daemon.worktrees.setting_up import SettingUp
 
 log = structlog.get_logger("substrat.making")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from substrat.daemon.worktrees.checkouts import Checkouts
-    from substrat.daemon.worktrees.diffing import Diffing
-    from substrat.daemon.worktrees.keeping import Keeping
-    from substrat.daemon.worktrees.landing import Landings
-    from substrat.daemon.worktrees.repository import Repositories
-    from substrat.daemon.worktrees.restoring import Restoring
-    from substrat.daemon.worktrees.trees import Trees
-    from substrat.daemon.worktrees.wishes import CloneWishes
+    from substrat.daemon.clones.checkouts import Checkouts
+    from substrat.daemon.clones.diffing import Diffing
+    from substrat.daemon.clones.keeping import Keeping
+    from substrat.daemon.clones.landing import Landings
+    from substrat.daemon.clones.pruning import Pruning
+    from substrat.daemon.clones.repository import Repositories
+    from substrat.daemon.clones.restoring import Restoring
+    from substrat.daemon.clones.wishes import CloneWishes
 
 
 class Clones(NamedTuple):
@@ -24,7 +24,7 @@ class Clones(NamedTuple):
         keeping: keeps the work in clones.
         diffing: compares it.
         landings: lands it.
-        trees: looks after the trees of agents whose turns are over.
+        pruning: looks after the trees of agents whose turns are over.
         restoring: puts clones back to a turn.
         checkouts: gives a person working copies.
     """
@@ -34,6 +34,6 @@ class Clones(NamedTuple):
     keeping: Keeping
     diffing: Diffing
     landings: Landings
-    trees: Trees
+    pruning: Pruning
     restoring: Restoring
     checkouts: Checkouts

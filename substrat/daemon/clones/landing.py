@@ -32,10 +32,10 @@ from substrat.core.workspaces.landing_outcome import (
     Outcome,
     uncommitted,
 )
+from substrat.daemon.clones.landing_git import Conflicting
+from substrat.daemon.clones.repository import RefMoved
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
-from substrat.daemon.worktrees.landing_git import Conflicting
-from substrat.daemon.worktrees.repository import RefMoved
 from substrat.errors import Conflict, NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
-    from substrat.daemon.worktrees.landing_git import LandingGit
-    from substrat.daemon.worktrees.repository import CloneState, Repositories
+    from substrat.daemon.clones.landing_git import LandingGit
+    from substrat.daemon.clones.repository import CloneState, Repositories
 
 log = structlog.get_logger("substrat.landing")
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces.clones import PREFIX
+from substrat.daemon.clones.git_sandbox import GitFailed, said
 from substrat.daemon.workspaces import git_places
-from substrat.daemon.worktrees.git_sandbox import GitFailed, said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sandbox.spec import Mount
     from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.workspaces.git_places import Borrowing, GitPlaces
-    from substrat.daemon.worktrees.git_sandbox import GitSandbox
 
 NOTHING = "nothing"
 """The old value of a ref that must not exist yet."""

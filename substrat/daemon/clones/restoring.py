@@ -19,13 +19,13 @@ import substrat.treerestorer
 from sandbox.spec import Bind
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.programs.table import PROGRAM
-from substrat.core.workspaces import trees as decisions
+from substrat.core.workspaces import clone_pruning as decisions
 from substrat.core.workspaces.clones import Stage
+from substrat.daemon.clones.git_sandbox import python_mounts, said
+from substrat.daemon.clones.repository import NOTHING
 from substrat.daemon.sandboxes import clone_mounts
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
-from substrat.daemon.worktrees.git_sandbox import python_mounts, said
-from substrat.daemon.worktrees.repository import NOTHING
 from substrat.errors import Refused, SandboxFailed, SubstratError
 from substrat.treerestorer import OUT, TREE
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.clones.diffing import Diffing
+    from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.keeping import Keeping
+    from substrat.daemon.clones.making import Making
+    from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import Borrowing
-    from substrat.daemon.worktrees.diffing import Diffing
-    from substrat.daemon.worktrees.git_sandbox import GitSandbox
-    from substrat.daemon.worktrees.keeping import Keeping
-    from substrat.daemon.worktrees.making import Making
-    from substrat.daemon.worktrees.repository import Repositories
 
 log = structlog.get_logger("substrat.restoring")
 

@@ -20,11 +20,11 @@ import trio
 from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces import diffs
 from substrat.core.workspaces.landing import LandingMode, Surroundings
+from substrat.daemon.clones import git_sandbox
+from substrat.daemon.clones.git_sandbox import said
+from substrat.daemon.clones.repository import NOTHING, RefMoved
 from substrat.daemon.kernel import descriptors, helper, sandbox_process
 from substrat.daemon.workspaces import git_programs, git_written
-from substrat.daemon.worktrees import git_sandbox
-from substrat.daemon.worktrees.git_sandbox import said
-from substrat.daemon.worktrees.repository import NOTHING, RefMoved
 from substrat.errors import Conflict, Refused
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
     from substrat.core.workspaces.landing import Landing
+    from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
-    from substrat.daemon.worktrees.git_sandbox import GitSandbox
-    from substrat.daemon.worktrees.repository import Repositories
 
 _QUIET = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 _CHECKOUT_SECONDS = 120.0

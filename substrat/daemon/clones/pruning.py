@@ -16,7 +16,7 @@ import structlog
 import trio
 
 from substrat.core.agents.lifecycle import STATE_OF, Phase
-from substrat.core.workspaces import trees as decisions
+from substrat.core.workspaces import clone_pruning as decisions
 from substrat.core.workspaces.clones import Stage
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.worktrees.keeping import Keeping
-    from substrat.daemon.worktrees.making import Making
-    from substrat.daemon.worktrees.repository import Repositories
+    from substrat.daemon.clones.keeping import Keeping
+    from substrat.daemon.clones.making import Making
+    from substrat.daemon.clones.repository import Repositories
 
-log = structlog.get_logger("substrat.trees")
+log = structlog.get_logger("substrat.clones")
 
 REMOVED = "removed"
 """The state of a tree whose agent is removed; others have their agents' states."""
@@ -42,7 +42,7 @@ _MOST_FILES = 1_000_000
 """Files of a tree whose sizes are added up, in some seconds of a thread's time; a larger tree's size isn't told."""
 
 
-class Tree(NamedTuple):
+class StoredClone(NamedTuple):
     """A tree that is on disk.
 
     Args:
@@ -79,7 +79,7 @@ class Removed(NamedTuple):
     text: str | None = None
 
 
-class Trees:
+class Pruning:
     """Looks after the trees of one daemon.
 
     Args:
@@ -145,7 +145,7 @@ class Trees:
 
     # Looking
 
-    async def all(self) -> list[Tree]:
+    async def all(self) -> list[StoredClone]:
         """Return every tree that is on disk, the oldest agents' first."""
         order = {agent.id: number for number, agent in enumerate(self._registry.agents)}
         clones = sorted(self._registry.store.clones(), key=lambda clone: order.get(clone.agent, -1))
@@ -153,7 +153,7 @@ class Trees:
         for clone in clones:
             if clone.stage not in {Stage.PRUNING, Stage.PRUNED} and os.path.lexists(clone.tree):
                 size = await trio.to_thread.run_sync(_size, clone.tree, abandon_on_cancel=True)
-                found.append(Tree(clone, self._state(clone), size))
+                found.append(StoredClone(clone, self._state(clone), size))
         return found
 
     def _state(self, clone: Clone) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.worktrees.repository import Repositories, RepositoryFacts
+    from substrat.daemon.clones.repository import Repositories, RepositoryFacts
 
 
 class CloneWish(NamedTuple):

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from substrat.core.workspaces import trees as decisions
+from substrat.core.workspaces import clone_pruning as decisions
 from substrat.daemon.servers.methods.request import OperatorRequest, about
 
 if TYPE_CHECKING:
+    from substrat.daemon.clones.pruning import Pruned, StoredClone
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
-    from substrat.daemon.worktrees.trees import Pruned, Tree
 
 
-class TreeList(OperatorRequest, frozen=True):
+class CloneList(OperatorRequest, frozen=True):
     """Lists the trees of private clones that are on disk, those of removed agents too, the oldest agent first."""
 
     method: ClassVar[str] = "tree.list"
     waits: ClassVar[bool] = True
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return [_tree_object(tree) for tree in await services.clones.trees.all()]
+        return [_clone_object(tree) for tree in await services.clones.pruning.all()]
 
 
-class TreePrune(OperatorRequest, frozen=True):
+class ClonePrune(OperatorRequest, frozen=True):
     """Removes the trees of agents that have ended or are removed, each after its work was kept once more.
 
     The refs in the user's repository stay. Fails with `NotFound` when there is no tree of a name, and with `Refused` when
@@ -40,11 +40,11 @@ class TreePrune(OperatorRequest, frozen=True):
     dry_run: Annotated[bool, about("whether nothing is removed, and the answer says which would go")] = False
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        found = await services.clones.trees.prune(self.names, unlanded=self.unlanded, dry_run=self.dry_run)
+        found = await services.clones.pruning.prune(self.names, unlanded=self.unlanded, dry_run=self.dry_run)
         return [_pruned_object(one) for one in found]
 
 
-def _tree_object(tree: Tree) -> dict[str, object]:
+def _clone_object(tree: StoredClone) -> dict[str, object]:
     clone, kept = tree.clone, tree.clone.kept
     rest = kept.only_here
     return {

@@ -16,9 +16,9 @@ import structlog
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.workspaces.clones import PREFIX, Clone, Stage, ref_problem
 from substrat.daemon.agents import spawning
+from substrat.daemon.clones.repository import NOTHING
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
-from substrat.daemon.worktrees.repository import NOTHING
 from substrat.errors import InvalidParams, Refused, SubstratError
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.keeping import Keeping
+    from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.families.waits import Waits
-    from substrat.daemon.worktrees.git_sandbox import GitSandbox
-    from substrat.daemon.worktrees.keeping import Keeping
-    from substrat.daemon.worktrees.repository import Repositories
 
 log = structlog.get_logger("substrat.renaming")
 

@@ -13,7 +13,7 @@ import trio
 from sandbox.spec import Bind
 from substrat.core.workspaces.clones import ref_problem
 from substrat.daemon.agents.spawning import SCRATCH, SHARE, WORKTREE, ChildPlace, CloneRequest
-from substrat.daemon.worktrees.wishes import CloneWish
+from substrat.daemon.clones.wishes import CloneWish
 from substrat.errors import InvalidParams, PolicyDenied, Refused, SubstratError
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone, Kept
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.keeping import Keeping
+    from substrat.daemon.clones.repository import Repositories
+    from substrat.daemon.clones.wishes import CloneWishes
     from substrat.daemon.state.layout import Layout
-    from substrat.daemon.worktrees.git_sandbox import GitSandbox
-    from substrat.daemon.worktrees.keeping import Keeping
-    from substrat.daemon.worktrees.repository import Repositories
-    from substrat.daemon.worktrees.wishes import CloneWishes
 
 _PATIENCE = 20.0
 """Seconds that a call waits for the parent's work to be kept, of the 60 after which cursor-agent gives one up."""

@@ -17,9 +17,9 @@ import trio
 import substrat.treesetter
 from sandbox.spec import Bind
 from substrat.core.programs.table import PROGRAM
+from substrat.daemon.clones.git_sandbox import python_mounts, said
+from substrat.daemon.clones.setup_log import SetupLog
 from substrat.daemon.sandboxes import binds, clone_mounts
-from substrat.daemon.worktrees.git_sandbox import python_mounts, said
-from substrat.daemon.worktrees.setup_log import SetupLog
 from substrat.errors import SandboxFailed, SubstratError
 from substrat.paths import is_within
 from substrat.treesetter import CHECKOUT, FILES, OUT, REPOSITORY, SCRIPT, SCRIPT_IN_SANDBOX, TREE
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.workspaces.user import User
-    from substrat.daemon.worktrees.git_sandbox import GitSandbox
-    from substrat.daemon.worktrees.repository import Repositories
 
     RunCommand = Callable[[Agent, tuple[str, ...], int, tuple[Mount, ...], dict[str, str]], Awaitable[int]]
 

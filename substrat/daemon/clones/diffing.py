@@ -11,8 +11,8 @@ from substrat.errors import NotFound, Refused
 if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
-    from substrat.daemon.worktrees.git_sandbox import GitSandbox
-    from substrat.daemon.worktrees.repository import Repositories
+    from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.repository import Repositories
 
 MOST_TEXT = 4 << 20
 """Bytes of a diff's text in an answer, a quarter of the longest line of the protocol: JSON may double it."""

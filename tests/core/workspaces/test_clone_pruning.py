@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from substrat.core.workspaces import trees
+from substrat.core.workspaces import clone_pruning
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere
 
 CLONE = Clone("id", "fix", "/trees/id", "/my app", "/my app/.git", "/my app", "substrat/fix")
@@ -36,32 +36,32 @@ AHEAD = replace(KEPT, ahead=2, landed=False)
     ],
 )  # fmt: skip
 def test_work_needs_a_word_and_what_is_only_there_keeps_a_tree(clone, work, only_here):
-    found = trees.contents(clone)
+    found = clone_pruning.contents(clone)
     assert (found.work, found.only_here) == (work, only_here)
 
 
 def test_accepted_commits_are_in_no_branch_and_need_no_word():
     clone = replace(CLONE, kept=replace(AHEAD, files=1), accepted="abc")
-    assert trees.contents(clone).work == ("1 uncommitted file",)
-    assert trees.in_no_branch(clone) == ("2 commits", "1 uncommitted file")
-    assert trees.in_no_branch(replace(clone, kept=replace(AHEAD, landed=True))) == ()
+    assert clone_pruning.contents(clone).work == ("1 uncommitted file",)
+    assert clone_pruning.in_no_branch(clone) == ("2 commits", "1 uncommitted file")
+    assert clone_pruning.in_no_branch(replace(clone, kept=replace(AHEAD, landed=True))) == ()
 
 
 def test_the_sentences_name_what_stays_and_what_goes():
     one = replace(CLONE, kept=replace(AHEAD, files=1, only_here=OnlyHere(ignored=1)))
-    assert trees.removal_text(one, goes=False) == (
+    assert clone_pruning.removal_text(one, goes=False) == (
         "its tree /trees/id stays, because 1 ignored file is only there; `substratctl trees prune fix` removes it"
     )
-    assert trees.prospect_text(one) == (
+    assert clone_pruning.prospect_text(one) == (
         "for good: 1 ignored file; in no branch, but in refs/substrat/fix: 2 commits and 1 uncommitted file"
     )
-    assert trees.pruned_text(one) == (
+    assert clone_pruning.pruned_text(one) == (
         "its tree /trees/id is removed, with 1 ignored file; refs/substrat/fix of /my app stays"
     )
 
 
 def test_the_command_that_removes_refs_is_quoted():
-    assert trees.refs_removal(CLONE) == (
+    assert clone_pruning.refs_removal(CLONE) == (
         "git -C '/my app' for-each-ref --format='delete %(refname)' refs/substrat/fix/ | "
         "git -C '/my app' update-ref --stdin"
     )

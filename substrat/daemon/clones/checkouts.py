@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.landing import Suspect
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.worktrees.landing_git import LandingGit
-    from substrat.daemon.worktrees.repository import Repositories
+    from substrat.daemon.clones.landing_git import LandingGit
+    from substrat.daemon.clones.repository import Repositories
 
 MADE, HELD = "made", "held"
 
