@@ -115,10 +115,10 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
         Literal["none", "filtered", "host"] | None, Meta(description="its network, never more than yours")
     ] = None
     workspace: Annotated[
-        Literal["share", "worktree", "scratch"] | None,
+        Literal["share", "clone", "scratch", "worktree"] | None,  # `worktree`: `clone` in chats of before
         Meta(
-            description="share: your directory; worktree: a clone of its own; scratch: an empty directory for it alone; "
-            "default: worktree if you work in a clone yourself, else share"
+            description="share: your directory; clone: a clone of its own; scratch: an empty directory for it alone; "
+            "default: clone if you work in a clone yourself, else share"
         ),
     ] = None
     base: Annotated[

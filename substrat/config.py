@@ -24,9 +24,10 @@ from substrat.core.programs.table import PROGRAM
 from substrat.errors import ConfigInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 MIB = 1024 * 1024
+_OLD_CLONE = "worktree"
 
 
 class AgentKeys(msgspec.Struct, frozen=True):
@@ -39,9 +40,9 @@ class AgentKeys(msgspec.Struct, frozen=True):
     ] = Restore.HOLD
     bind_ro: Annotated[tuple[str, ...], Meta(description="further absolute paths that every sandbox sees read-only")] = ()
     workspace: Annotated[
-        Literal["in-place", "worktree"],
+        Literal["in-place", "clone"],
         Meta(
-            description="where agents work that name neither `--in-place` nor `--worktree`: in your checkout, or in a "
+            description="where agents work that name neither `--in-place` nor `--clone`: in your checkout, or in a "
             "private clone of it; in a directory without git in place"
         ),
     ] = "in-place"
@@ -229,8 +230,8 @@ class DiskKeys(msgspec.Struct, frozen=True):
     ] = 512 * MIB
 
 
-class WorktreeKeys(msgspec.Struct, frozen=True):
-    """`[worktree]`: agents' private clones."""
+class CloneKeys(msgspec.Struct, frozen=True):
+    """`[clone]`: agents' private clones."""
 
     dir: Annotated[
         str, Meta(description="the absolute path of the directory that they lie in; empty: `trees` in the state directory")
@@ -278,17 +279,18 @@ class Config(msgspec.Struct, frozen=True):
     turns: TurnKeys = TurnKeys()
     limits: LimitKeys = LimitKeys()
     disk: DiskKeys = DiskKeys()
-    worktree: WorktreeKeys = WorktreeKeys()
+    clone: CloneKeys = CloneKeys()
     notify: NotifyKeys = NotifyKeys()
     log: LogKeys = LogKeys()
 
 
-def load(path: str, environ: Mapping[str, str]) -> Config:
+def load(path: str, environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None) -> Config:
     """Read the configuration.
 
     Args:
         path: the TOML file; a missing one means the defaults.
         environ: `SUBSTRAT_AGENT_BINARY` in it overrides `agent.binary`.
+        tell: is called with a sentence about each old word of the file, which is taken as the word of now.
 
     Raises:
         ConfigInvalid: naming the file, the key and the mistake.
@@ -300,19 +302,21 @@ def load(path: str, environ: Mapping[str, str]) -> Config:
         table = {}
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise ConfigInvalid(f"{path}: {problem}") from None
-    return with_environment(parse(table, path), environ)
+    return with_environment(parse(table, path, tell), environ)
 
 
-def parse(table: dict[str, object], path: str = "config.toml") -> Config:
+def parse(table: Mapping[str, object], path: str = "config.toml", tell: Callable[[str], None] = lambda _: None) -> Config:
     """Check a parsed file.
 
     Args:
         table: the file's contents.
         path: how to call it in an error.
+        tell: as for `load`.
 
     Raises:
         ConfigInvalid: naming the file, the key and the mistake.
     """
+    table = _without_old_words(table, path, tell)
     sections = get_type_hints(Config)
     for name, section in table.items():
         _known(name, sections, path, "section")
@@ -331,6 +335,21 @@ def with_environment(config: Config, environ: Mapping[str, str]) -> Config:
     """Apply the environment's overrides."""
     binary = environ.get("SUBSTRAT_AGENT_BINARY")
     return msgspec.structs.replace(config, agent=msgspec.structs.replace(config.agent, binary=binary)) if binary else config
+
+
+def _without_old_words(table: Mapping[str, object], path: str, tell: Callable[[str], None]) -> dict[str, object]:
+    """Return a parsed file in which private clones are called so: they were worktrees before the first release."""
+    found = dict(table)
+    if _OLD_CLONE in found:
+        if "clone" in found:
+            raise ConfigInvalid(f"{path}: [{_OLD_CLONE}] is the old name of [clone], and both are there: leave [clone]")
+        found["clone"] = found.pop(_OLD_CLONE)
+        tell(f"{path}: [{_OLD_CLONE}] is called [clone] now: rename it")
+    agent = found.get("agent")
+    if isinstance(agent, dict) and agent.get("workspace") == _OLD_CLONE:
+        found["agent"] = {**agent, "workspace": "clone"}
+        tell(f'{path}: agent.workspace = "{_OLD_CLONE}" is "clone" now: change it')
+    return found
 
 
 def _known(name: str, known: Mapping[str, object], path: str, what: str, prefix: str = "") -> None:
@@ -357,8 +376,8 @@ def _checked(config: Config, path: str) -> Config:
             raise ConfigInvalid(f"{path}: agent.{key}: {odd[0]!r} isn't an absolute path")
     if odd := [entry for entry in config.agent.path if ":" in entry]:
         raise ConfigInvalid(f"{path}: agent.path: {odd[0]!r} has a colon, which separates directories on a PATH")
-    if config.worktree.dir and not os.path.isabs(config.worktree.dir):
-        raise ConfigInvalid(f"{path}: worktree.dir: {config.worktree.dir!r} isn't an absolute path")
+    if config.clone.dir and not os.path.isabs(config.clone.dir):
+        raise ConfigInvalid(f"{path}: clone.dir: {config.clone.dir!r} isn't an absolute path")
     if config.sandbox.ca and not os.path.isabs(config.sandbox.ca):
         raise ConfigInvalid(f"{path}: sandbox.ca: {config.sandbox.ca!r} isn't an absolute path")
     try:

@@ -66,11 +66,14 @@ def _python() -> CheckResult:
 
 def _configuration(environ: Mapping[str, str]) -> tuple[configuration.Config, CheckResult]:
     path = paths.config_file(environ)
+    old_words: list[str] = []
     try:
-        loaded = configuration.load(path, environ)
+        loaded = configuration.load(path, environ, old_words.append)
     except errors.ConfigInvalid as problem:
         fallback = configuration.with_environment(configuration.Config(), environ)
         return fallback, CheckResult("configuration", BROKEN, problem.message, f"correct {path}")
+    if old_words:
+        return loaded, CheckResult("configuration", WEAKER, "; ".join(old_words), f"edit {path}")
     return loaded, CheckResult("configuration", GOOD, path if os.path.exists(path) else f"defaults ({path} isn't there)")
 
 

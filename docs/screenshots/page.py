@@ -96,9 +96,7 @@ def main() -> int:
 
 def play(stage: DemoStage, work: str) -> None:
     """Bring the agents to where the pictures show them."""
-    stage.command(
-        "spawn", "parser", "-w", work, "--worktree", "/shell echo 1 > parser.py; git add -A; git commit -qm Parser"
-    )
+    stage.command("spawn", "parser", "-w", work, "--clone", "/shell echo 1 > parser.py; git add -A; git commit -qm Parser")
     stage.command("spawn", "docs", "-w", work, TURNS[0])
     for name, prompt in OTHERS.items():
         stage.command("spawn", name, "-w", work, prompt)

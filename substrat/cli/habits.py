@@ -39,6 +39,7 @@ HABITS = {
     "cost": "'usage' shows tokens",
     "reply": "'inbox' lists what agents ask, 'answer ID TEXT' answers",
     "questions": "'inbox' lists what agents ask, 'answer ID TEXT' answers",
+    "trees": "'clones' lists private clones, 'clones prune' removes those of agents that are over",
     "stats": "'usage' shows tokens, 'show NAME' memory and processor time",
 }
 

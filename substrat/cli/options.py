@@ -12,11 +12,13 @@ from substrat.cli.table import COMMAND_NAME, VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 _HELP_COLUMN = 28  # where the options' descriptions begin: wide enough for most options with their values
 _ALIKE = 0.72
 """From this likeness on a known word is suggested: for `spwan` it is 0.8, for `login` and `logs` 0.67."""
+_RENAMED = {"--worktree": "--clone"}
+"""Options' names of before, and those of now."""
 _HELP_WIDTH = 80
 """A terminal of 80 columns breaks no line of the help."""
 
@@ -29,7 +31,7 @@ class Option:
         about: its effect, for the help text.
         value: its value's name in the help text, for example `DIR`; None for an option without a value.
         choices: the values it may have; empty: any.
-        is_optional: whether the value may be left out; it stands behind `=` then, for example `--worktree=fix`.
+        is_optional: whether the value may be left out; it stands behind `=` then, for example `--clone=fix`.
     """
 
     __slots__ = ("about", "choices", "is_optional", "key", "names", "value")
@@ -295,7 +297,9 @@ def _checked(command: Command, option: Option, value: str | None) -> str:
     return value
 
 
-def _unknown(name: str, known: Iterable[str], command: Command) -> str:
+def _unknown(name: str, known: Collection[str], command: Command) -> str:
+    if (new := _RENAMED.get(name, "")) in known:
+        return f"{name} is called {new} now"
     hint = f"; did you mean {close!r}?" if (close := nearest(name, known)) else ""
     if not hint and any(words in command.words for words in ("PROMPT", "COMMAND", "TEXT")):
         hint = "; put '--' before words that begin with a dash"

@@ -230,7 +230,7 @@ def cut(titles: Sequence[str], rows: Rows, columns: int | None, least: Mapping[s
 
 def work_of(agent: Agent) -> str:
     """Say in a few characters what an agent's clone holds: `+2 ~3`, `landed ~1`, or `-`."""
-    work = agent.get("worktree")
+    work = agent.get("clone")
     if not isinstance(work, dict):
         return "-"
     commits = "landed" if work.get("landed") else f"+{text_of(work.get('ahead'))}"

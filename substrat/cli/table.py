@@ -19,7 +19,7 @@ VERBS = {
     "merge": "land agents' work in your branch",
     "restore": "put an agent's private clone back to a turn",
     "checkout": "a working copy of an agent's commits for you",
-    "trees": "the private clones on disk, and removing old ones",
+    "clones": "the private clones on disk, and removing old ones",
     "why": "what started agents' newest turns, back to the person who began it",
     "usage": "the tokens that agents used",
     "events": "all agents' events, in order",
@@ -55,5 +55,5 @@ VERBS = {
 TAKES_AGENTS = (
     "send", "show", "exec", "logs", "transcript", "usage", "wait", "waits", "messages", "suspend", "resume", "interrupt",
     "end", "rm", "export", "accept", "allow", "explain", "diff", "merge", "why", "set", "rename", "forward", "tree",
-    "trees", "restore", "checkout",
+    "clones", "restore", "checkout",
 )  # fmt: skip

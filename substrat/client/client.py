@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         MessageObject,
         MetricsObject,
         NetworkObject,
-        PrunedTreeObject,
+        PrunedCloneObject,
         QueuedObject,
         RemovedObject,
         RestoredObject,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         SetupObject,
         SpawnedAgentObject,
         StatusObject,
-        TreeObject,
+        StoredCloneObject,
         TurnObject,
         UsageObject,
         WaitObject,
@@ -75,7 +75,7 @@ class Client(Connection):
         ssh_agent: str | None = None,
         time_limit: float | None = None,
         silence_limit: float | None = None,
-        worktree: bool | None = None,
+        clone: bool | None = None,
         branch: str | None = None,
         base: str | None = None,
         wip: bool | None = None,
@@ -85,7 +85,7 @@ class Client(Connection):
             "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=_array(allow),
             bind=_array(bind), bind_ro=_array(bind_ro), prompt=prompt, session=session, restore=restore,
             priority=priority, env=_variables(env), ssh_agent=ssh_agent, time_limit=time_limit,
-            silence_limit=silence_limit, worktree=worktree, branch=branch, base=base, wip=wip,
+            silence_limit=silence_limit, clone=clone, branch=branch, base=base, wip=wip,
         )  # fmt: skip
         return cast("SpawnedAgentObject", found)
 
@@ -262,16 +262,16 @@ class Client(Connection):
         found = await self.call("agent.checkout", agent=agent, directory=directory, accept=_array(accept))
         return cast("CheckoutObject", found)
 
-    async def trees(self) -> list[TreeObject]:
-        """Return the trees of clones that are on disk (`tree.list`)."""
-        return cast("list[TreeObject]", await self.call("tree.list"))
+    async def clones(self) -> list[StoredCloneObject]:
+        """Return the private clones that are on disk (`clone.list`)."""
+        return cast("list[StoredCloneObject]", await self.call("clone.list"))
 
-    async def prune_trees(
+    async def prune_clones(
         self, *names: str, unlanded: bool | None = None, dry_run: bool | None = None
-    ) -> list[PrunedTreeObject]:
-        """Remove the trees of agents that are over (`tree.prune`)."""
-        found = await self.call("tree.prune", names=list(names) or None, unlanded=unlanded, dry_run=dry_run)
-        return cast("list[PrunedTreeObject]", found)
+    ) -> list[PrunedCloneObject]:
+        """Remove the clones of agents that are over (`clone.prune`)."""
+        found = await self.call("clone.prune", names=list(names) or None, unlanded=unlanded, dry_run=dry_run)
+        return cast("list[PrunedCloneObject]", found)
 
     # Inbox, messages, waits and the queue
 

@@ -225,7 +225,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.unreadable.paths)
             landing_wanted = Wakeup()
             landing_git = LandingGit(
-                git_sandbox, repositories, settings.environ, layout.trees, lambda: registry.config.worktree.check_seconds
+                git_sandbox, repositories, settings.environ, layout.trees, lambda: registry.config.clone.check_seconds
             )
             landings = Landings(registry, repositories, landing_git, landing_wanted)
             allow_lists = AllowLists(registry, networks)
@@ -334,7 +334,7 @@ async def _obey_signals(
 def _reload(settings: DaemonSettings, registry: Registry, preparer: SandboxPreparer) -> None:
     """Read the configuration again; a broken one changes nothing."""
     try:
-        registry.config = configuration.load(settings.config_path, settings.environ)
+        registry.config = configuration.load(settings.config_path, settings.environ, log.warning)
     except ConfigInvalid as problem:
         log.error("configuration not reloaded", reason=problem.message)  # noqa: TRY400 - the sentence says it all
         return

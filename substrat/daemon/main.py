@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+import structlog
 import trio
 
 from substrat import __version__, config, errors, paths
@@ -52,8 +53,11 @@ def main(arguments: list[str] | None = None) -> int:
         config_path = given.config or paths.config_file()
         if given.config and not os.path.exists(given.config):
             raise errors.ConfigInvalid(f"{given.config}: no such file")
-        loaded = config.load(config_path, environ)
+        old_words: list[str] = []
+        loaded = config.load(config_path, environ, old_words.append)
         logs.configure(loaded.log.level, loaded.log.format, under_systemd="NOTIFY_SOCKET" in environ)
+        for sentence in old_words:
+            structlog.get_logger("substrat.daemon").warning(sentence)
         trio.run(app.run, app.DaemonSettings(places, config_path, loaded, environ, given.set_aside_damaged_state))
     except errors.SubstratError as problem:
         logs.say(f"substratd: {problem.message}")

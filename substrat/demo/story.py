@@ -143,7 +143,7 @@ class Story:
         stage = self._stage
         painters = {"red": "colours.txt", "green": "leaves.txt", "blue": "colours.txt"}
         for name, file in painters.items():
-            stage.command("spawn", name, "-w", work, "--worktree", _PAINT.format(name=name, file=file))
+            stage.command("spawn", name, "-w", work, "--clone", _PAINT.format(name=name, file=file))
         for name in painters:
             self._watch(name, f"the end of {name}'s turn", "turn:ended", "turn 1 success")
         stage.command("diff", "red", "--stat")

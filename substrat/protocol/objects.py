@@ -54,7 +54,7 @@ class _KeptBase(TypedDict):
     files: int
 
 
-class WorktreeObject(_KeptBase):
+class CloneObject(_KeptBase):
     """An agent's private clone, as of its last keep."""
 
     landed: bool
@@ -86,7 +86,7 @@ class _AgentBase(TypedDict):
     priority: Priority
     status: str | None
     activity: ActivityObject | None
-    worktree: WorktreeObject | None
+    clone: CloneObject | None
     waits: int
     last: str | None
     tokens: TokensObject
@@ -390,7 +390,7 @@ class CheckoutObject(TypedDict):
 
 
 class OnlyHereObject(TypedDict):
-    """How many things of a tree are nowhere else."""
+    """How many things of a clone are nowhere else."""
 
     nested: int
     submodules: int
@@ -398,8 +398,8 @@ class OnlyHereObject(TypedDict):
     ignored: int
 
 
-class TreeObject(_KeptBase):
-    """The tree of a private clone."""
+class StoredCloneObject(_KeptBase):
+    """A private clone that is on disk."""
 
     agent: str
     id: str
@@ -414,8 +414,8 @@ class TreeObject(_KeptBase):
     not_kept: str | None
 
 
-class PrunedTreeObject(TypedDict):
-    """What became of a tree."""
+class PrunedCloneObject(TypedDict):
+    """What became of a private clone that was on disk."""
 
     agent: str
     id: str

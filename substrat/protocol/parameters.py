@@ -26,7 +26,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "ssh_agent": ("string", False, "the absolute path of an ssh-agent's socket, which it may ask for signatures"),
         "time_limit": ("number", False, "seconds that a turn of it may take, 0 for no limit; default: `turns.time_limit`"),
         "silence_limit": ("number", False, "seconds that it may print nothing while no tool call is open, 0 for no limit; default: `turns.silence_limit`"),
-        "worktree": ("boolean", False, "whether it works in a private clone of its own; default: `agent.workspace` of the configuration, where the directory is in a git repository"),
+        "clone": ("boolean", False, "whether it works in a private clone of its own; default: `agent.workspace` of the configuration, where the directory is in a git repository"),
         "branch": ("string", False, "the branch of its clone, which may exist; default: `substrat/NAME`"),
         "base": ("string", False, "the commit that its clone starts at; default: HEAD"),
         "wip": ("boolean", False, "whether its clone has your uncommitted changes, as a first commit"),
@@ -146,11 +146,11 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "directory": ("string", True, "the absolute path of the working copy"),
         "accept": ("strings", False, "files, or directories of files, that a person has looked at"),
     },
-    "tree.list": {
+    "clone.list": {
     },
-    "tree.prune": {
+    "clone.prune": {
         "names": ("strings", False, "agents' names or ids, also of removed ones; default: all that are over"),
-        "unlanded": ("boolean", False, "whether trees go that hold work which is in no branch of the user's, or nowhere else at all"),
+        "unlanded": ("boolean", False, "whether clones go that hold work which is in no branch of the user's, or nowhere else at all"),
         "dry_run": ("boolean", False, "whether nothing is removed, and the answer says which would go"),
     },
     "session.list": {

@@ -130,6 +130,10 @@ def test_a_wrong_configuration(environment, tmp_path):
     assert examine(environment)["configuration"].state == BROKEN
     path.write_text("")
     assert examine(environment)["configuration"].detail == str(path)
+    path.write_text("[worktree]\n")
+    found = examine(environment)["configuration"]
+    assert (found.state, found.remedy) == (WEAKER, f"edit {path}")
+    assert found.detail == f"{path}: [worktree] is called [clone] now: rename it"
 
 
 def test_logins(environment):

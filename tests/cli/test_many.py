@@ -72,7 +72,7 @@ def test_a_mistyped_name_is_told_the_agent_that_was_probably_meant(ctl, fake, ag
 
 def test_merge_lands_the_others_where_a_name_fails(ctl, fake, agent):
     tree = {"branch": "b", "base": "0", "head": "1", "ahead": 1, "behind": 0, "files": 0, "landed": False}
-    known = {"a": agent(name="a", id="a", worktree=tree), "b": agent(name="b", id="b", worktree=None)}
+    known = {"a": agent(name="a", id="a", clone=tree), "b": agent(name="b", id="b", clone=None)}
 
     def show(params):
         if params["agent"] not in known:
@@ -95,8 +95,8 @@ def test_merge_lands_the_others_where_a_name_fails(ctl, fake, agent):
 
 def test_rm_ended_names_commits_that_have_not_landed(ctl, fake, agent):
     tree = {"branch": "b", "base": "0", "head": "1", "ahead": 1, "behind": 0, "files": 0, "landed": False}
-    known = {name: agent(name=name, id=name, state="ended", worktree={**tree, "landed": name == "a"}) for name in "ab"}
-    text = "its tree is removed, with 1 commit in no branch"
+    known = {name: agent(name=name, id=name, state="ended", clone={**tree, "landed": name == "a"}) for name in "ab"}
+    text = "its clone is removed, with 1 commit in no branch"
     fake({
         "agent.list": list(known.values()), "agent.show": lambda params: known[params["agent"]],
         "agent.rm": {"tree": "removed", "text": text},
@@ -149,7 +149,7 @@ def test_accept_names_commits_that_have_not_landed_and_how_a_moved_file_comes_ba
     tree = {"branch": "b", "base": "0", "head": "1", "ahead": 2, "behind": 0, "files": 0, "landed": False}
     findings = [{"number": 1, "aside": "/a/config", "text": "`cp /a/config config` puts it back"},
                 {"number": 2, "aside": None, "text": "made by the agent"}]  # fmt: skip
-    fake({"agent.show": agent(worktree=tree, findings=findings), "agent.accept": agent(worktree=tree)})
+    fake({"agent.show": agent(clone=tree, findings=findings), "agent.accept": agent(clone=tree)})
     done = ctl("accept", "anna")
     assert done.out == "anna  accepted; -, with 2 commits that have not landed: 'merge anna' still lands them\n"
     assert done.error == "anna: `cp /a/config config` puts it back"
@@ -277,7 +277,7 @@ def test_a_diff_without_commits_tells_of_uncommitted_files(ctl, fake, agent):
     same = {"from": "a" * 40, "to": "a" * 40, "files": [], "added": 0, "deleted": 0, "text": "", "cut": 0}
     fake({
         "agent.diff": lambda params: {"agent": params["agent"], **same},
-        "agent.list": [agent(name="a", worktree={"files": 2}), agent(name="b", worktree={"files": 0}), agent(name="c")],
+        "agent.list": [agent(name="a", clone={"files": 2}), agent(name="b", clone={"files": 0}), agent(name="c")],
     })  # fmt: skip
     done = ctl("diff", "a")
     assert (done.code, done.out, done.error) == (

@@ -121,6 +121,12 @@ def test_an_unknown_option_that_resembles_nothing_tells_about_two_dashes():
     assert "there is no option '-5'" in wrong("anna", "-5")
 
 
+def test_an_old_name_of_an_option_is_answered_with_the_one_of_now():
+    for old in ("--worktree", "--worktree=fix"):
+        with pytest.raises(errors.UsageError, match="--worktree is called --clone now"):
+            parse(spawn.COMMAND, ["fix", old])
+
+
 def test_too_many_words():
     assert "'c' is one argument too many, it takes NAME [PROMPT]; quote a prompt of several words" in wrong(
         "a", "b", "c", "d"

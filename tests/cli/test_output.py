@@ -242,7 +242,7 @@ def test_tree(ctl, fake, agent):
 def test_a_tree_has_a_column_for_work_where_there_is_some(ctl, fake, agent):
     work = {"ahead": 2, "files": 0, "landed": False}
     merge, idle = ({"kind": kind, "text": f"why {kind}", "level": "info"} for kind in ("merge", "idle"))
-    fake({"agent.list": [agent(id="1", name="a", attention=merge, worktree=work), agent(id="2", name="b", attention=idle)]})
+    fake({"agent.list": [agent(id="1", name="a", attention=merge, clone=work), agent(id="2", name="b", attention=idle)]})
     assert ctl("tree").out == "a  merge  +2  why merge\nb  idle   -\n"
 
 

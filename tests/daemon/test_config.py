@@ -58,12 +58,12 @@ GIVEN = [
     ("[sandbox]\nprocesses = 64", "sandbox", "processes", 64),
     ("[sandbox]\nmemory = 1048576", "sandbox", "memory", 1048576),
     ("[sandbox]\ncpus = 1.5", "sandbox", "cpus", 1.5),
-    ('[agent]\nworkspace = "worktree"', "agent", "workspace", "worktree"),
-    ('[worktree]\ndir = "/srv/trees"', "worktree", "dir", "/srv/trees"),
-    ("[worktree]\nbundle_bytes = 1048576", "worktree", "bundle_bytes", 1 << 20),
-    ("[worktree]\nturns = 1", "worktree", "turns", 1),
-    ("[worktree]\nsetup_seconds = 1.5", "worktree", "setup_seconds", 1.5),
-    ("[worktree]\ncheck_seconds = 1.5", "worktree", "check_seconds", 1.5),
+    ('[agent]\nworkspace = "clone"', "agent", "workspace", "clone"),
+    ('[clone]\ndir = "/srv/trees"', "clone", "dir", "/srv/trees"),
+    ("[clone]\nbundle_bytes = 1048576", "clone", "bundle_bytes", 1 << 20),
+    ("[clone]\nturns = 1", "clone", "turns", 1),
+    ("[clone]\nsetup_seconds = 1.5", "clone", "setup_seconds", 1.5),
+    ("[clone]\ncheck_seconds = 1.5", "clone", "check_seconds", 1.5),
     ("[turns]\nmax_running = 1", "turns", "max_running", 1),
     ('[agent]\npath = ["/opt/go/bin"]', "agent", "path", ("/opt/go/bin",)),
     ('[agent]\nenv = { A = "1", B_2 = "x=y" }', "agent", "env", {"A": "1", "B_2": "x=y"}),
@@ -171,8 +171,8 @@ WRONG = [
     ("[sandbox]\nbwrap = 1", "sandbox.bwrap"),
     ('[agent]\nmodel = ""', "agent.model"),
     ('[agent]\nrestore = "never"', "agent.restore"),
-    ('[agent]\nworkspace = "clone"', "agent.workspace"),
-    ('[worktree]\ndir = "trees"', "worktree.dir"),
+    ('[agent]\nworkspace = "tree"', "agent.workspace"),
+    ('[clone]\ndir = "trees"', "clone.dir"),
     ('[agent]\nbind_ro = "/opt"', "agent.bind_ro"),
     ('[agent]\nbind_ro = ["opt"]', "agent.bind_ro"),
     ("[agent]\nbind_ro = [1]", "agent.bind_ro"),
@@ -216,6 +216,19 @@ def test_the_environment_beats_the_file(tmp_path):
     assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": "from-env"}).agent.binary == "from-env"
     assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": ""}).agent.binary == "from-file"
     assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": "from-env"}).agent.model == "m"
+
+
+def test_old_words_are_taken_as_those_of_now_and_told():
+    told: list[str] = []
+    old = {"agent": {"workspace": "worktree", "model": "m"}, "worktree": {"turns": 3}}
+    new = {"agent": {"workspace": "clone", "model": "m"}, "clone": {"turns": 3}}
+    assert config.parse(old, "c.toml", told.append) == config.parse(new, "c.toml", told.append)
+    assert told == [
+        "c.toml: [worktree] is called [clone] now: rename it",
+        'c.toml: agent.workspace = "worktree" is "clone" now: change it',
+    ]
+    with pytest.raises(ConfigInvalid, match=r"\[worktree\] is the old name of \[clone\], and both are there"):
+        config.parse({"worktree": {}, "clone": {}})
 
 
 values = st.recursive(

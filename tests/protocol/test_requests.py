@@ -239,7 +239,7 @@ def test_results_are_those_of_the_document(wire, daemon, caller):
         if method == "agent.interrupt":
             daemon.hold(wire, name)
         elif method in in_clones:
-            wire.call("agent.spawn", workspace=daemon.repository(), name=name, prompt="/say x", worktree=True)
+            wire.call("agent.spawn", workspace=daemon.repository(), name=name, prompt="/say x", clone=True)
             wire.call("agent.wait", agents=[name], timeout=PATIENCE)
         elif method == "agent.spawn":
             given["workspace"] = daemon.repository()  # where no other agent works in place

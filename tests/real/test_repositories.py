@@ -50,7 +50,7 @@ def turn(house, *words, stdin):
     wait_until(lambda: house.show(name)["state"] not in {"queued", "running"}, "the end of the turn", LONG)
     assert house.show(name)["turn"]["outcome"] == "success", house.show(name)
     said = house.shell(name)
-    assert [event["text"] for event in house.events(name, "worktree:not-kept")] == []
+    assert [event["text"] for event in house.events(name, "clone:not-kept")] == []
     return said
 
 
@@ -61,7 +61,7 @@ def test_a_project_is_cloned_worked_on_seen_landed_and_pruned(house, source, nam
     look = f"git ls-files -s | sha1sum; git log --stat | sha1sum; git log --oneline --follow -- '{moved}'; git describe"
     before, seen = fingerprint(work), sh(house, work, look)
     house.start()
-    said = turn(house, "spawn", "fix", "-w", work, "--worktree", stdin=f"""
+    said = turn(house, "spawn", "fix", "-w", work, "--clone", stdin=f"""
         set -e; git status --short; {look}
         git mv '{moved}' moved-again; echo fix >> moved-again; git commit -qam fix; echo left > left-over
     """)  # fmt: skip
@@ -73,7 +73,7 @@ def test_a_project_is_cloned_worked_on_seen_landed_and_pruned(house, source, nam
     assert house.follow("merge", "fix").wait(LONG) == 0
     assert (work / "moved-again").read_text().endswith("/* more */\nfix\n")
     house.ok("end", "fix")
-    assert house.ok("trees", "prune", "fix", "--yes", "--unlanded")[0]["removed"]
+    assert house.ok("clones", "prune", "fix", "--yes", "--unlanded")[0]["removed"]
     assert sh(house, work, "git fsck --no-dangling; git status --short") == ""
 
 
@@ -109,7 +109,7 @@ FORMS = {
         "git config --unset-all remote.origin.promisor", "git log -p | grep -c ^+1", "1\n",
     ),
     "bare": Form("git clone -q --bare up work", is_refused=True, said="has no files to work on: name a checkout of it"),
-    "no repository": Form("mkdir work", is_refused=True, said="`git init` there, or leave out --worktree"),
+    "no repository": Form("mkdir work", is_refused=True, said="`git init` there, or leave out --clone"),
     "empty": Form("git init -q -b main work", "git log 2>&1", "does not have any commits yet\n"),
     "unborn": Form("git clone -q up work; cd work; git checkout -q --orphan new; git rm -rqf .", "git branch -r", "main\n"),
     "detached": Form("git clone -q up work; cd work; git checkout -q v1", "git describe --tags", "v1\n"),
@@ -198,7 +198,7 @@ def test_a_repository_of_each_form_is_cloned_or_refused_with_a_remedy(house, nam
         "fix",
         "-w",
         work / form.where,
-        "--worktree",
+        "--clone",
         *(word.format(house=house.directory) for word in form.words),
     )
     before = fingerprint(work)
@@ -211,7 +211,7 @@ def test_a_repository_of_each_form_is_cloned_or_refused_with_a_remedy(house, nam
         said = turn(house, *words, stdin=f"{form.deed}\ntouch new; git add new; git commit -qm new; touch left")
         assert said.endswith(form.said), said
         assert sh(house, work, "git show --stat --format=%s refs/substrat/fix/head").split()[0] == "new"
-        assert house.show("fix")["worktree"]["files"] == 1
+        assert house.show("fix")["clone"]["files"] == 1
     assert fingerprint(work) == before
 
 
@@ -238,7 +238,7 @@ def test_a_large_repository_is_cloned_kept_and_landed(house, name):
     work = house.directory / "app"
     before = fingerprint(work)
     house.start()
-    turn(house, "spawn", "fix", "-w", work, "--worktree", stdin=f"set -e; {deed}; git rev-parse HEAD^{{tree}}")
+    turn(house, "spawn", "fix", "-w", work, "--clone", stdin=f"set -e; {deed}; git rev-parse HEAD^{{tree}}")
     assert fingerprint(work) == before
     assert house.follow("merge", "fix").wait(LONG) == 0
     assert sh(house, work, "git rev-parse HEAD^{tree}; git status -s") == house.shell("fix")

@@ -99,9 +99,9 @@ def test_a_tool_works_in_a_clone(house, name):
     sh(house, work, "git add -A; git commit -qm files")
     before = fingerprint(work)
     house.start(config=config)
-    assert turn(house, "spawn", "fix", "-w", work, "--worktree", stdin=f"set -e; {tool.deed}") == tool.said
+    assert turn(house, "spawn", "fix", "-w", work, "--clone", stdin=f"set -e; {tool.deed}") == tool.said
     assert fingerprint(work) == before
-    worktree = house.show("fix")["worktree"]
+    worktree = house.show("fix")["clone"]
     changed = sh(house, work, f"git diff --name-only {worktree['head']} refs/substrat/fix/wip").split()
     assert set(changed) == tool.left
 
@@ -114,7 +114,7 @@ def test_git_lfs_works_in_a_clone_and_its_objects_come_with_the_landing(house, m
     work = house.workspace("app", git=True)
     sh(house, work, f"{install}; git lfs track '*.bin'; echo old > old.bin; git add -A; git commit -qm lfs")
     house.start(config=configuration([lfs]))
-    said = turn(house, "spawn", "fix", "-w", work, "--worktree", stdin="""
+    said = turn(house, "spawn", "fix", "-w", work, "--clone", stdin="""
         set -e; grep -c oid old.bin; echo new > new.bin; git add new.bin; git commit -qm new
         git cat-file -p HEAD:new.bin | grep -c oid; echo more > more.bin; git status -s
     """)  # fmt: skip

@@ -43,7 +43,7 @@ def test_a_list_of_alternates_shows_a_clone_nothing_that_it_had_not(house, app, 
     }
     house.spawn("bad", app, f"/shell {tries[way]}", "--network", "none")
     assert git(house, app, "status", "--short") == ""
-    house.spawn("child", app, "/shell true", "--worktree")
+    house.spawn("child", app, "/shell true", "--clone")
     assert seen(house, "child", secrets).splitlines() == ["0", f"fatal: Not a valid object name {secrets}"]
 
 
@@ -56,19 +56,19 @@ def test_a_repository_that_an_agent_has_made_lends_nothing(house, secrets):
         "git -c user.name=x -c user.email=x@y commit -q --allow-empty -m x"
     )
     house.spawn("bad", work, f"/shell {make}", "--network", "none")
-    house.spawn("child", work / "inner", "/shell true", "--worktree")
+    house.spawn("child", work / "inner", "/shell true", "--clone")
     assert f"Not a valid object name {secrets}" in seen(house, "child", secrets)
-    said = house.ctl("spawn", "told", "-w", work / "inner", "--worktree")
+    said = house.ctl("spawn", "told", "-w", work / "inner", "--clone")
     assert "repack -a -d` copies those that it needs" in said.err, said
     # A person who has looked may want just that; what another agent's finding tells isn't what he has looked at.
     house.spawn("good", work, "/shell touch .envrc2; mkdir -p sub; echo x > sub/.envrc")
     wait_until(lambda: house.show("good")["attention"]["kind"] == "unsafe")
     house.ok("accept", "good")
     assert house.show("bad")["attention"]["kind"] == "unsafe"
-    house.spawn("early", work / "inner", "/shell true", "--worktree")
+    house.spawn("early", work / "inner", "/shell true", "--clone")
     assert f"Not a valid object name {secrets}" in seen(house, "early", secrets)
     house.ok("accept", "bad")
-    house.spawn("other", work / "inner", "/shell true", "--worktree")
+    house.spawn("other", work / "inner", "/shell true", "--clone")
     assert "my secret" in seen(house, "other", secrets)
 
 
@@ -82,7 +82,7 @@ def test_a_list_of_an_agents_counts_for_no_directory_above_either(house, secrets
     house.ok("end", "bad")
     house.spawn("worse", work, f"/shell {make.format('made')}", "--network", "none")
     for number, place in enumerate((work / "made", work / "part" / "inner")):
-        house.spawn(f"child{number}", place, "/shell true", "--worktree")
+        house.spawn(f"child{number}", place, "/shell true", "--clone")
         assert f"Not a valid object name {secrets}" in seen(house, f"child{number}", secrets)
 
 
@@ -91,5 +91,5 @@ def test_a_list_of_the_persons_own_goes_on_to_count(house, secrets):
     git(house, house.home, "clone", "-q", "--shared", str(house.home / "other"), str(borrowing))
     house.start()
     house.spawn("here", borrowing, "/say hi")
-    house.spawn("fix", borrowing, "/shell true", "--worktree")
+    house.spawn("fix", borrowing, "/shell true", "--clone")
     assert "my secret" in seen(house, "fix", secrets)

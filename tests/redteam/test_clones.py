@@ -47,7 +47,7 @@ def app(house):
 
 
 def tree(house, name):
-    return Path(next(tree["path"] for tree in house.ok("trees") if tree["agent"] == name))
+    return Path(next(tree["path"] for tree in house.ok("clones") if tree["agent"] == name))
 
 
 def test_a_persons_own_git_beside_a_turn_opens_no_way_and_runs_nothing(house, app, until):
@@ -58,7 +58,7 @@ def test_a_persons_own_git_beside_a_turn_opens_no_way_and_runs_nothing(house, ap
     attack = house.workspace("attack") / "attack.sh"
     attack.write_text(GIT_RUNS_IT.format(ran=ran))
     script = f"touch began; while [ ! -e go ]; do sleep 0.02; done; sh -e {attack}"
-    house.ok("spawn", "fix", "-w", app, "--worktree", "--bind-ro", attack.parent, f"/shell {script}")
+    house.ok("spawn", "fix", "-w", app, "--clone", "--bind-ro", attack.parent, f"/shell {script}")
     until(lambda: list((house.state / "trees").glob("*/began")), "the start of the turn")
     assert sorted(path.name for path in app.iterdir()) == names, "no placeholder stands in the user's checkout"
     for work in (
@@ -94,7 +94,7 @@ def test_thousands_of_worktrees_hold_nobody_up(house, app):
     """S3: the daemon reads nothing of a clone's git directory that an agent sizes."""
     house.start()
     many = "for n in $(seq 3000); do mkdir -p .git/worktrees/w$n; echo x > .git/worktrees/w$n/config.worktree; done"
-    house.spawn("fix", app, f"/shell {many}", "--worktree")
+    house.spawn("fix", app, f"/shell {many}", "--clone")
     house.ok("send", "fix", "--wait", "/shell echo more > more.txt")
     assert house.show("fix")["turn"]["outcome"] == "success"
     assert house.git(app, "show", "refs/substrat/fix/wip:more.txt") == "more\n"
@@ -106,10 +106,10 @@ def test_settings_that_an_agent_plants_rule_no_other(house, app):
     evil = json.dumps({"mcpServers": {"evil": {"command": "touch", "args": [str(house.directory / "ran")]}}})
     plant = f"mkdir -p sub/.cursor; echo '{evil}' > sub/.cursor/mcp.json; git add -f sub; git commit -qm plant"
     swap = "mv sub was; ln -s /etc sub"
-    house.spawn("fix", app, f"/shell {plant}; mkdir .cursor/x; echo '{evil}' > .cursor/mcp.json", "--worktree")
+    house.spawn("fix", app, f"/shell {plant}; mkdir .cursor/x; echo '{evil}' > .cursor/mcp.json", "--clone")
     assert house.git(app, "show", "refs/substrat/fix/head:sub/.cursor/mcp.json")
     look = "/shell grep -c evil .cursor/mcp.json; grep -o SUBSTRAT_SOCKET .cursor/mcp.json"
-    house.spawn("next", app / "sub", look, "--worktree", "--base", "refs/substrat/fix/head")
+    house.spawn("next", app / "sub", look, "--clone", "--base", "refs/substrat/fix/head")
     assert house.shell("next").split() == ["0", "SUBSTRAT_SOCKET"]
     house.ok("send", "fix", "--wait", f"/shell {swap}")
     house.ok("send", "fix", "--wait", look)
@@ -120,8 +120,8 @@ def test_settings_that_an_agent_plants_rule_no_other(house, app):
 def test_agents_at_one_path_see_no_chat_but_their_own(house, app):
     """S9: clones stand at one path, and their chats in one directory of cursor-agent's."""
     house.start(agent=house.program(PROGRAM))
-    first = house.spawn("anna", app, "answer = None", "--worktree")
-    second = house.spawn("bert", app, look(first["session_id"]), "--worktree")
+    first = house.spawn("anna", app, "answer = None", "--clone")
+    second = house.spawn("bert", app, look(first["session_id"]), "--clone")
     assert said(second) == {"seen": [second["session_id"]], "forged": []}
 
 
@@ -134,10 +134,10 @@ def test_gits_own_commands_work_as_in_a_checkout(house, app):
         "git -c protocol.file.allow=always submodule add -q ./ itself; git commit -qam 'a submodule'; "
         "if git worktree add -q ../outside; then echo lost; fi; git branch --show-current"
     )
-    house.spawn("fix", app, f"/shell {commands}", "--worktree")
+    house.spawn("fix", app, f"/shell {commands}", "--clone")
     said = house.shell("fix")
     assert said.startswith("renamed\nfatal: could not create leading directories of '../outside/.git': Read-only"), said
-    assert house.show("fix")["worktree"]["ahead"] == 1
+    assert house.show("fix")["clone"]["ahead"] == 1
     assert house.git(app, "fsck", "--no-dangling") == ""
 
 
@@ -227,7 +227,7 @@ def test_an_attempt_that_works_in_a_shared_checkout_fails_in_a_clone(house, app)
     attempts = [Attempt(*(part.format(ran=ran, out=out) for part in attempt)) for attempt in ATTEMPTS.values()]
     names = [f"a{number}" for number in range(len(attempts))]
     for name, attempt in zip(names, attempts, strict=True):
-        house.ok("spawn", name, "-w", app, "--worktree", f"/shell set -e; {attempt.script}; echo all of it")
+        house.ok("spawn", name, "-w", app, "--clone", f"/shell set -e; {attempt.script}; echo all of it")
     house.ok("wait", *names)
     assert [kind for kind, name in zip(ATTEMPTS, names, strict=True) if "all of it\n" not in house.shell(name)] == []
     assert fingerprint(app) == before

@@ -41,7 +41,7 @@ def victim(house):
 def test_a_landing_waits_for_an_agent_that_exchanges_directories_and_lets_none_begin(house, app, victim):
     house.start()
     files = "mkdir sub2; for i in $(seq 400); do echo x > sub2/$i; done; git add -A; git commit -qm files"
-    house.spawn("fix", app, f"/shell {files}", "--worktree")
+    house.spawn("fix", app, f"/shell {files}", "--clone")
     house.ok("spawn", "two", "-w", app)
     (app / "attack.py").write_text(EXCHANGES)
     house.ok("spawn", "bad", "-w", app, f"/shell python3 attack.py {victim}")
@@ -57,7 +57,7 @@ def test_a_landing_waits_for_an_agent_that_exchanges_directories_and_lets_none_b
     assert house.ok("send", "fix", "--wait", "/say on")["turn"]["outcome"] == "success", "a clone can't write there"
     house.ok("send", "bad", "/shell true")
     (app / "stop").touch()
-    wait_until(lambda: house.events("fix", "worktree:landed"), "the landing")
+    wait_until(lambda: house.events("fix", "clone:landed"), "the landing")
     for name in ("two", "bad"):
         house.wait(name)
     assert (app / "seen").read_text() == "400\n", "the landing came before the next turn"
@@ -68,7 +68,7 @@ def test_a_landing_waits_for_an_agent_that_exchanges_directories_and_lets_none_b
 
 def test_a_landing_that_waits_survives_the_daemon_and_goes_on_when_the_turn_is_suspended(house, app):
     house.start()
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
     for name, where in (("below", app / "sub"), ("beside", house.workspace("elsewhere"))):
         binds = ("--bind", app / ".git") if name == "beside" else ()
         house.ok("spawn", name, "-w", where, *binds, "/hang")
@@ -80,7 +80,7 @@ def test_a_landing_that_waits_survives_the_daemon_and_goes_on_when_the_turn_is_s
     wait_until(lambda: "works in" in house.ctl("merge", "fix").err or "work in" in house.ctl("merge", "fix").err)
     assert not (app / "a.txt").exists()
     house.ok("suspend", "below", "beside")
-    wait_until(lambda: house.events("fix", "worktree:landed"), "the landing")
+    wait_until(lambda: house.events("fix", "clone:landed"), "the landing")
     assert git(house, app, "status", "--short", "--", "a.txt") == ""
 
 
@@ -99,7 +99,7 @@ def test_a_git_that_a_killed_daemon_left_is_waited_for_before_a_turn_begins_ther
     (held / "git").chmod(0o755)
     surroundings = {"PATH": f"{held}:{os.environ['PATH']}"}
     house.start(environment=surroundings)
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
     house.ok("spawn", "ip", "-w", app)
     waiting = house.follow("merge", "fix", "--json")
     wait_until((held / "begun").exists, "the host's git")
@@ -117,7 +117,7 @@ def test_a_git_that_a_killed_daemon_left_is_waited_for_before_a_turn_begins_ther
 
 def test_a_landing_whose_agent_is_removed_waits_no_longer(house, app):
     house.start()
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
     house.ok("spawn", "ip", "-w", app, "/hang")
     house.wait("ip", "running")
     assert merged(house, "fix")[1][0]["outcome"] == "queued"
@@ -138,7 +138,7 @@ LEFT = {
 def test_git_on_the_host_writes_through_nothing_that_an_agent_has_left(house, app, victim, path):
     (victim / "file").write_text("mine\n")
     house.start()
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
     house.spawn("bad", app, f"/shell {LEFT[path].format(path, victim)}")
     found = house.show("bad")["attention"]
     assert (found["kind"], path in found["text"]) == ("unsafe", True), found

@@ -75,7 +75,7 @@ def test_nothing_that_the_host_would_obey_lands_unseen(house, app):
     for name, forms in shares.items():
         deeds = "; ".join(f"({FORMS[form][0]})" for form in forms)
         script = f"set -e; printf y > harmless-{name}; {deeds}; git add -A; git commit -qm {name}"
-        house.ok("spawn", name, "-w", app, "--worktree", f"/shell sh -c {shlex.quote(script)}")
+        house.ok("spawn", name, "-w", app, "--clone", f"/shell sh -c {shlex.quote(script)}")
     house.ok("wait", *shares)
     before = fingerprint(app)
     done = house.ctl("merge", *shares, "--json")
@@ -99,14 +99,14 @@ def test_trees_that_no_git_makes_come_into_no_repository(house, app):
     names = [f"a{number}" for number in range(len(FORGED) + 1)]
     deeds = [FORGE.format(mode=mode, name=name) for mode, name in (*FORGED.values(), ("100644", "fine"))]
     for name, deed in zip(names, deeds, strict=True):
-        house.ok("spawn", name, "-w", app, "--worktree", f"/shell sh -c {shlex.quote(deed)}")
+        house.ok("spawn", name, "-w", app, "--clone", f"/shell sh -c {shlex.quote(deed)}")
     house.ok("wait", *names)
     before = fingerprint(app)
     *forged, control = names
-    ahead = {form: house.show(name)["worktree"]["ahead"] for form, name in zip(FORGED, forged, strict=True)}
+    ahead = {form: house.show(name)["clone"]["ahead"] for form, name in zip(FORGED, forged, strict=True)}
     assert ahead == dict.fromkeys(FORGED, 0)
-    assert all(house.events(name, "worktree:not-kept") for name in forged)
-    assert house.show(control)["worktree"]["ahead"] == 1, house.shell(control)
+    assert all(house.events(name, "clone:not-kept") for name in forged)
+    assert house.show(control)["clone"]["ahead"] == 1, house.shell(control)
     assert {one["outcome"] for one in house.ctl("merge", *forged, "--json").json} == {"nothing"}
     assert fingerprint(app) == before
     assert house.git(app, "fsck", "--strict", "--no-dangling") == ""

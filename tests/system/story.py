@@ -53,7 +53,7 @@ OF_CLONES = frozenset({
     "landing asked", "landing intended", "landing noted", "landing decided", "tree made", "base noted",
     "bundle made", "bundle imported", "branch moved", "refs copied", "old refs deleted", "tree removed",
     "earlier work noted", "tree restored", "agent.diff", "agent.why", "agent.setup", "agent.merge", "agent.set",
-    "agent.forward", "agent.rename", "agent.restore", "agent.checkout", "tree.list", "tree.prune",
+    "agent.forward", "agent.rename", "agent.restore", "agent.checkout", "clone.list", "clone.prune",
 })  # fmt: skip
 """What the part `CLONES` alone comes to: commits, acts and answers."""
 
@@ -355,7 +355,7 @@ class Story:
         """One has a child in a clone, and its work is landed; the other's set-up fails."""
         work = "/shell echo new > a.txt; git add a.txt; git commit -qm 'add a.txt'; echo more > b.txt"
         pupil = json.dumps({"name": "pupil", "prompt": "/shell ls", "instructions": "Look only."})
-        self.spawn("worker", self.cloned, f"{work}\n/tool spawn_agent {pupil}", "--worktree")
+        self.spawn("worker", self.cloned, f"{work}\n/tool spawn_agent {pupil}", "--clone")
         self.until(self.has_heard_of_its_pupil, "the turn with the child's result")
         assert [file["path"] for file in self.call("agent.diff", agent="worker")["files"]] == ["a.txt"]
         assert self.call("agent.why", agent="worker")["whole"]
@@ -365,13 +365,13 @@ class Story:
         self.ask("set", "worker", "env.WORD=x", "network=none")
         assert self.call("agent.forward", agent="worker")["address"].startswith("127.0.77.")
         self.ask("rename", "worker", "maker", done=lambda: "maker" in self.agents())
-        self.spawn("broken", self.cloned, "/say never", "--worktree", "--base", "broken")
+        self.spawn("broken", self.cloned, "/say never", "--clone", "--base", "broken")
         self.until(lambda: self.state("broken") == "failed", "the failed set-up")
-        self.spawn("brief", self.cloned, "/shell echo brief > brief.txt", "--worktree")
+        self.spawn("brief", self.cloned, "/shell echo brief > brief.txt", "--clone")
         self.until(lambda: self.state("brief") == "idle", "the end of the turn")
         self.going_back("brief")
         self.ask("end", "brief", done=lambda: self.state("brief") == "ended")
-        self.ask("trees", "prune", "brief", "--yes", "--unlanded", done=lambda: self.tree_is_gone("brief"))
+        self.ask("clones", "prune", "brief", "--yes", "--unlanded", done=lambda: self.tree_is_gone("brief"))
         self.until(lambda: self.tree_is_gone("brief"), "the end of the prune")
         self.ask("rm", "brief", done=lambda: "brief" not in self.agents())
 
@@ -409,16 +409,16 @@ class Story:
             wait_until(self._is_dead, "the daemon's death")
             self.revive()
         assert done.code == 1, done
-        self.until(lambda: self.told(name, "worktree:not-restored"), "the refusal")
+        self.until(lambda: self.told(name, "clone:not-restored"), "the refusal")
         self.execute(name, "rm", "-f", "brief.txt")
-        self.ask("restore", name, "--turn", "1", done=lambda: self.told(name, "worktree:restored"))
-        self.until(lambda: self.told(name, "worktree:restored"), "the turn's files")
+        self.ask("restore", name, "--turn", "1", done=lambda: self.told(name, "clone:restored"))
+        self.until(lambda: self.told(name, "clone:restored"), "the turn's files")
         copy = self.house.directory / "copy"
         self.ask("checkout", "maker", copy, done=(copy / "a.txt").exists)
         assert (copy / "a.txt").read_text() == "new\n"
 
     def tree_is_gone(self, name):
-        return name not in [tree["agent"] for tree in self.call("tree.list")]
+        return name not in [tree["agent"] for tree in self.call("clone.list")]
 
     def has_heard_of_its_pupil(self):
         agents = self.agents()
@@ -489,10 +489,10 @@ class Story:
         assert git(cloned, "show", "refs/substrat/brief/wip:brief.txt") == "brief\n"
         assert (git(cloned, "status", "--short"), git(cloned, "fsck", "--no-dangling")) == ("", "")
         (maker, pupil) = [agent for agent in agents if agent["name"] in {"maker", "pupil"}]
-        assert (maker["worktree"]["files"], maker["worktree"]["landed"]) == (1, False), "its uncommitted file stays"
+        assert (maker["clone"]["files"], maker["clone"]["landed"]) == (1, False), "its uncommitted file stays"
         assert maker["attention"]["kind"] == "idle", "its commits have landed"
-        assert pupil["worktree"]["base"] == maker["worktree"]["head"]
-        assert [len(self.house.events("maker", kind)) for kind in ("worktree:landed", "agent:renamed")] == [1, 1]
+        assert pupil["clone"]["base"] == maker["clone"]["head"]
+        assert [len(self.house.events("maker", kind)) for kind in ("clone:landed", "agent:renamed")] == [1, 1]
 
     def check_events(self, agents):
         """Each line of each turn's output is one event, once and in order; turns begin and end once."""

@@ -37,18 +37,18 @@ def idle(house, until, *names):
 def test_a_childs_clone_starts_at_its_parents_head_and_the_parent_takes_its_work_with_git(house, app, until):
     house.start()
     child = tool("spawn_agent", name="kid", prompt=f"/shell cat a.txt; ls; git log -1 --format=%s\n{commit('kid.txt')}")
-    house.spawn("lead", app, f"{commit('a.txt')}\n/shell echo wip > wip.txt\n{child}", "--worktree")
+    house.spawn("lead", app, f"{commit('a.txt')}\n/shell echo wip > wip.txt\n{child}", "--clone")
     idle(house, until, "lead", "kid")
     assert house.shell("kid").split()[:4] == ["new", "README.md", "a.txt", "add"]
     said = next(text for text in map(str, answers(house, "lead")) if "kid" in text)
     assert "1 uncommitted file of yours is not in it" in said
-    assert "workspace: worktree" in said
+    assert "workspace: clone" in said
     head = git(house, app, "rev-parse", "refs/substrat/kid/head")
     look = "/shell git branch -r; git merge -q agents/kid; ls; git cat-file -t " + head
     house.ok("send", "lead", "--wait", look)
     assert "agents/kid" in house.shell("lead")
     assert "kid.txt" in house.shell("lead")
-    assert house.show("lead")["worktree"]["head"] == head
+    assert house.show("lead")["clone"]["head"] == head
     # The turn in which the work was kept midway counts all of it.
     turn = house.ok("diff", "lead", "--turn", "1")
     assert sorted(file["path"] for file in turn["files"]) == ["a.txt", "wip.txt"]
@@ -62,7 +62,7 @@ def test_no_agent_sees_a_siblings_work_as_a_ref_and_a_base_is_a_commit_that_is_k
         tool("spawn_agent", name="two", prompt=f"{commit('two.txt')}\n/shell ls", base="workspace/other"),
         tool("spawn_agent", name="bad", prompt="/shell ls", base="workspace/none"),
     ]
-    house.spawn("lead", app, "\n".join([commit("a.txt"), *kids]), "--worktree")
+    house.spawn("lead", app, "\n".join([commit("a.txt"), *kids]), "--clone")
     idle(house, until, "lead", "one", "two")
     assert house.shell("two").split() == ["README.md", "two.txt"]
     assert "is no commit that is kept" in "".join(map(str, answers(house, "lead")))
@@ -81,17 +81,17 @@ def test_a_parent_in_place_shares_and_may_ask_for_a_clone(house, app, until):
     (app / "new.txt").write_text("new\n")
     kids = [
         tool("spawn_agent", name="here", prompt="/shell pwd; touch here.txt"),
-        tool("spawn_agent", name="apart", prompt="/shell ls; touch apart.txt", workspace="worktree"),
+        tool("spawn_agent", name="apart", prompt="/shell ls; touch apart.txt", workspace="clone"),
     ]
     house.spawn("lead", app, "\n".join(kids))
     idle(house, until, "lead", "here", "apart")
     said = "".join(map(str, answers(house, "lead")))
     assert "workspace: share" in said
-    assert "workspace: worktree" in said
+    assert "workspace: clone" in said
     assert "uncommitted file" in said
     assert (app / "here.txt").exists()
     assert not (app / "apart.txt").exists()
-    assert house.show("apart")["worktree"]["base"] == git(house, app, "rev-parse", "HEAD")
+    assert house.show("apart")["clone"]["base"] == git(house, app, "rev-parse", "HEAD")
 
 
 def test_a_clone_is_never_shared_and_shows_no_more_than_the_parent_sees(house, app, until):
@@ -100,7 +100,8 @@ def test_a_clone_is_never_shared_and_shows_no_more_than_the_parent_sees(house, a
     (app / "sub" / "part.txt").write_text("part\n")
     git(house, app, "add", "-A")
     git(house, app, "commit", "-qm", "a part")
-    house.spawn("lead", app, tool("spawn_agent", name="kid", prompt="/say hi", workspace="share"), "--worktree")
+    house.spawn("lead", app, tool("spawn_agent", name="kid", prompt="/say hi", workspace="share"), "--clone")
+    # `worktree` is the word for a clone in chats of before.
     house.spawn("low", app / "sub", tool("spawn_agent", name="kid", prompt="/say hi", workspace="worktree"))
     assert "your clone is yours alone" in "".join(map(str, answers(house, "lead")))
     assert "more than you see" in "".join(map(str, answers(house, "low")))
@@ -148,7 +149,7 @@ def test_a_child_whose_clone_fails_is_told_to_its_parent(house, app, until):
     git(house, app, "add", "-A")
     git(house, app, "commit", "-qm", "set up")
     house.start()
-    house.spawn("lead", app, f"{commit('bad')}\n{tool('spawn_agent', name='kid', prompt='/say hi')}", "--worktree")
+    house.spawn("lead", app, f"{commit('bad')}\n{tool('spawn_agent', name='kid', prompt='/say hi')}", "--clone")
     until(lambda: house.show("kid")["state"] == "failed", "the failed set-up")
 
     def told():
@@ -160,8 +161,8 @@ def test_a_child_whose_clone_fails_is_told_to_its_parent(house, app, until):
 def test_an_agent_looks_at_its_descendants_work(house, app, until):
     house.start()
     kid = tool("spawn_agent", name="kid", prompt=f"{commit('kid.txt')}\n/say all done")
-    house.spawn("lead", app, kid, "--worktree")
-    house.spawn("stranger", app, "/say hi", "--worktree")
+    house.spawn("lead", app, kid, "--clone")
+    house.spawn("stranger", app, "/say hi", "--clone")
     idle(house, until, "lead", "kid")
     looks = [tool("get_agent", name="kid", what=what) for what in ("status", "result", "tail", "diff")]
     looks += [tool("get_agent", name="stranger"), tool("get_agent", name="stranger", what="result")]

@@ -55,7 +55,7 @@ def test_ignored_files_come_along_and_commands_run_before_the_first_turn(house, 
     os.mkfifo(app / "pipe.key")
     (app / "new.txt").write_text("named, but git doesn't ignore it\n")
     house.start()
-    house.spawn("fix", app, "/shell cat made .env; ls -A; touch $PWD/.env; ls /run/substrat/root-worktree", "--worktree")
+    house.spawn("fix", app, "/shell cat made .env; ls -A; touch $PWD/.env; ls /run/substrat/root-worktree", "--clone")
     said = house.shell("fix").splitlines()
     assert said[:2] == ["TOKEN=1", "TOKEN=1"]
     assert {"secret", ".env"} <= set(said)
@@ -63,11 +63,11 @@ def test_ignored_files_come_along_and_commands_run_before_the_first_turn(house, 
     log = house.ctl("logs", "fix", "--setup").out
     assert f"\n{app}\n$ ls -A" in log
     assert set(log.split("$ ls -A $ROOT_WORKTREE_PATH\n")[1].split()) == {".env", "secret"}
-    event = next(event for event in house.events("fix") if event["kind"] == "worktree:setup")
+    event = next(event for event in house.events("fix") if event["kind"] == "clone:setup")
     assert event["turn"] is None
     assert event["text"].startswith("its clone is set up: 2 ignored files copied; 2 commands run; left out")
     assert "link.key" in event["text"]
-    assert kinds(house, "fix").index("worktree:setup") < kinds(house, "fix").index("turn:started")
+    assert kinds(house, "fix").index("clone:setup") < kinds(house, "fix").index("turn:started")
     assert git(house, app, "status", "--short") == "?? new.txt"
 
 
@@ -79,7 +79,7 @@ def test_a_script_of_the_commit_is_run_and_changes_that_are_not_committed_do_not
     (app / ".worktreeinclude").write_text(".env\n")
     (app / ".env").write_text("TOKEN=1\n")
     house.start()
-    house.spawn("fix", app, "/shell cat made; ls -A", "--worktree", "--wip")
+    house.spawn("fix", app, "/shell cat made; ls -A", "--clone", "--wip")
     said = house.shell("fix").splitlines()
     assert said[0] == "committed"
     assert ".env" not in said
@@ -91,40 +91,40 @@ FAILING = (
     ("{", "is no JSON"),
     ('{"setup-worktree": "nothing.sh"}', "names .cursor/nothing.sh, which is no file"),
     ('{"setup-worktree": "../../../etc/passwd"}', "is no file of the commit"),
-    ('{"setup-worktree": ["sleep 1000"]}', "took longer than `worktree.setup_seconds`, 1 s"),
+    ('{"setup-worktree": ["sleep 1000"]}', "took longer than `clone.setup_seconds`, 1 s"),
 )
 
 
 def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(house, app):
     commit_setup(house, app, {})
-    house.start(config="[worktree]\nsetup_seconds = 1\n")
+    house.start(config="[clone]\nsetup_seconds = 1\n")
     for number, (settings, sentence) in enumerate(FAILING):
         (app / ".cursor" / "worktrees.json").write_text(settings)
         git(house, app, "commit", "-qam", "worse")
         name = f"agent-{number}"
-        failed = house.ctl("spawn", name, "-w", app, "--worktree", "--wait", "/say hi")
+        failed = house.ctl("spawn", name, "-w", app, "--clone", "--wait", "/say hi")
         assert failed.code == 5, settings
         assert sentence in failed.err
         assert house.show(name)["state"] == "failed", settings
-        event = next(event for event in house.events(name) if event["kind"] == "worktree:setup-failed")
+        event = next(event for event in house.events(name) if event["kind"] == "clone:setup-failed")
         assert (event["turn"], sentence in event["text"]) == (None, True)
     for number in range(len(FAILING)):
         house.ok("resume", f"agent-{number}")
-    failures = lambda number: kinds(house, f"agent-{number}").count("worktree:setup-failed")  # noqa: E731 - it is short
+    failures = lambda number: kinds(house, f"agent-{number}").count("clone:setup-failed")  # noqa: E731 - it is short
     wait_until(lambda: [*map(failures, range(len(FAILING)))] == [2] * len(FAILING), "each one's second failure")
     # A set-up with too much to copy fails too.
     commit_setup(house, app, {}, "secret/\n")
     (app / "secret").mkdir()
     for number in range(2001):
         (app / "secret" / str(number)).touch()
-    failed = house.ctl("spawn", "fix", "-w", app, "--worktree", "--wait", "/say hi")
+    failed = house.ctl("spawn", "fix", "-w", app, "--clone", "--wait", "/say hi")
     assert ".worktreeinclude names more than 2000 files" in failed.err
 
 
 def test_a_set_up_that_prints_much_keeps_its_beginning_and_its_end(house, app):
     commit_setup(house, app, {"setup-worktree": ["echo first; seq 400000; echo last"]})
     house.start()
-    house.spawn("fix", app, "/say hi", "--worktree")
+    house.spawn("fix", app, "/say hi", "--clone")
     text = house.ctl("logs", "fix", "--setup").out
     assert text.startswith("$ echo first")
     assert text.endswith("\nlast\n")
@@ -148,7 +148,7 @@ def test_the_set_up_ends_with_the_daemon_and_the_next_one_repeats_it(house, app)
     mark = f"2001{os.getpid()}"
     commit_setup(house, app, {"setup-worktree": [f"test -e done || sleep {mark}", "echo ok >> done"]})
     house.start()
-    house.ok("spawn", "fix", "-w", app, "--worktree", "/shell cat done")
+    house.ok("spawn", "fix", "-w", app, "--clone", "/shell cat done")
     wait_until(lambda: sleepers(mark), "the set-up runs")
     agent = house.show("fix")
     assert (agent["state"], "set-up of its clone" in agent["reason"]) == ("queued", True)
@@ -166,7 +166,7 @@ def test_ending_an_agent_ends_its_set_up(house, app):
     mark = f"2002{os.getpid()}"
     commit_setup(house, app, {"setup-worktree": [f"sleep {mark}"]})
     house.start()
-    house.ok("spawn", "fix", "-w", app, "--worktree")
+    house.ok("spawn", "fix", "-w", app, "--clone")
     wait_until(lambda: sleepers(mark), "the set-up runs")
     house.ok("end", "fix")
     wait_until(lambda: not sleepers(mark), "the set-up is dead")

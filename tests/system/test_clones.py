@@ -41,9 +41,9 @@ def commit(name, text="new"):
 def test_a_turn_works_in_its_clone_at_the_users_path_and_its_work_is_kept(house, app):
     house.start()
     before = fingerprint(app)
-    house.ok("spawn", "fix", "-w", app, "--worktree", "--wait", f"{commit('a.txt')}; echo more > b.txt; pwd")
+    house.ok("spawn", "fix", "-w", app, "--clone", "--wait", f"{commit('a.txt')}; echo more > b.txt; pwd")
     assert house.shell("fix") == f"{app}\n"
-    found = house.show("fix")["worktree"]
+    found = house.show("fix")["clone"]
     head = git(house, app, "rev-parse", "refs/substrat/fix/head")
     assert found == {
         "branch": "substrat/fix", "base": git(house, app, "rev-parse", "HEAD"), "head": head, "ahead": 1, "behind": 0,
@@ -54,23 +54,23 @@ def test_a_turn_works_in_its_clone_at_the_users_path_and_its_work_is_kept(house,
     assert fingerprint(app) == before
     assert git(house, app, "status", "--short") == ""
     kinds = [event["kind"] for event in house.events("fix")]
-    assert kinds.index("worktree:kept") < kinds.index("turn:ended")
+    assert kinds.index("clone:kept") < kinds.index("turn:ended")
 
 
 def test_spawn_says_where_the_agent_works(house, app):
     house.start()
     base = git(house, app, "rev-parse", "--short=12", "HEAD")
-    said = house.ctl("spawn", "fix", "-w", app, "--worktree").out
+    said = house.ctl("spawn", "fix", "-w", app, "--clone").out
     how = "'diff fix' shows its work, 'merge fix' takes it"
     assert said.endswith(f" in a clone of {app}, branch substrat/fix at {base}: {how}\n")
     asks = '/tool ask_operator {"question": "which?"}'
     for name, prompt, code in (("silent", "/shell true", 0), ("asking", asks, 6), ("broken", "/exit 3", 5)):
-        waited = house.ctl("spawn", name, "-w", app, "--worktree", "--wait", prompt)
+        waited = house.ctl("spawn", name, "-w", app, "--clone", "--wait", prompt)
         assert waited.code == code
         assert f"{name} works in a clone of {app}" in waited.err.splitlines()[0], waited
         assert f"'diff {name}' shows its work, 'merge {name}' takes it" in waited.err.splitlines()[0], waited
     assert house.ctl("spawn", "here", "-w", app).out.endswith(f" in {app}\n")
-    assert house.show("here")["worktree"] is None
+    assert house.show("here")["clone"] is None
 
 
 def test_nothing_else_of_the_users_repository_is_in_reach(house, app):
@@ -81,7 +81,7 @@ def test_nothing_else_of_the_users_repository_is_in_reach(house, app):
         "rm -rf /run/substrat/objects/0/pack; git update-ref refs/heads/main $(git commit-tree -m x HEAD^{tree}); "
         "ls /run/substrat/objects; mv sub/.. /tmp/gone"
     )
-    house.spawn("fix", app, f"/shell {tries}", "--worktree")
+    house.spawn("fix", app, f"/shell {tries}", "--clone")
     assert secret
     said = house.shell("fix").splitlines()
     assert said[0] == ".git"
@@ -92,9 +92,7 @@ def test_nothing_else_of_the_users_repository_is_in_reach(house, app):
 
 def test_a_workspace_below_the_top_level_and_one_that_is_replaced_by_a_link(house, app):
     house.start()
-    house.spawn(
-        "fix", app / "sub", f"/shell pwd; ls; git rev-parse --show-toplevel; ls ..\n{commit('a.txt')}", "--worktree"
-    )
+    house.spawn("fix", app / "sub", f"/shell pwd; ls; git rev-parse --show-toplevel; ls ..\n{commit('a.txt')}", "--clone")
     assert house.shell("fix").split() == [f"{app}/sub", "part.txt", str(app), *sorted(["README.md", "sub"])]
     assert git(house, app, "show", "--stat", "--format=", "refs/substrat/fix/head").startswith("sub/a.txt")
     tree = next(path for path in (house.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
@@ -106,7 +104,7 @@ def test_a_workspace_below_the_top_level_and_one_that_is_replaced_by_a_link(hous
 
 def test_the_users_newest_branches_are_there_at_each_turns_start(house, app):
     house.start()
-    house.spawn("fix", app, "/say hi", "--worktree")
+    house.spawn("fix", app, "/say hi", "--clone")
     git(house, app, "branch", "later")
     (app / "mine.txt").write_text("mine\n")
     git(house, app, "add", "-A")
@@ -116,7 +114,7 @@ def test_the_users_newest_branches_are_there_at_each_turns_start(house, app):
     )
     assert house.shell("fix").split()[0] == "mine"
     assert "workspace/later" in house.shell("fix")
-    assert house.show("fix")["worktree"]["head"] == git(house, app, "rev-parse", "main")
+    assert house.show("fix")["clone"]["head"] == git(house, app, "rev-parse", "main")
 
 
 def test_uncommitted_changes_are_taken_along_as_a_marked_first_commit(house, app):
@@ -124,10 +122,10 @@ def test_uncommitted_changes_are_taken_along_as_a_marked_first_commit(house, app
     (app / "new.txt").write_text("new\n")
     house.start()
     before = fingerprint(app)
-    house.spawn("fix", app, "/shell cat sub/part.txt new.txt; git status --short", "--worktree", "--wip")
+    house.spawn("fix", app, "/shell cat sub/part.txt new.txt; git status --short", "--clone", "--wip")
     assert house.shell("fix") == "changed\nnew\n"
     assert fingerprint(app) == before
-    found = house.show("fix")["worktree"]
+    found = house.show("fix")["clone"]
     assert found["base"] == found["head"] != git(house, app, "rev-parse", "HEAD")
     assert found["ahead"] == 0
     assert (
@@ -143,13 +141,13 @@ def test_wishes_that_cannot_be_are_refused(house, app):
     for name, where, words, code, sentence in (
         ("fix", app, ("--base", "main"), 2, "--base and --wip belong to a clone"),
         ("fix", app, ("--wip",), 2, "--base and --wip belong to a clone"),
-        ("fix", app, ("--worktree", "--in-place"), 2, "contradict each other"),
-        ("fix", app, ("--worktree", "--base", "nosuch"), 2, "'nosuch' is no commit"),
-        ("fix", app, ("--worktree=a..b",), 2, "'a..b' can't be a branch"),
-        ("fix", app, ("--worktree=main", "--base", "main"), 2, "the branch main exists"),
-        ("a.lock", app, ("--worktree",), 2, "end with `.` or `.lock`"),
-        ("fix", plain, ("--worktree",), 1, "is in no git repository"),
-        ("fix", bare, ("--worktree",), 1, "is a bare repository"),
+        ("fix", app, ("--clone", "--in-place"), 2, "contradict each other"),
+        ("fix", app, ("--clone", "--base", "nosuch"), 2, "'nosuch' is no commit"),
+        ("fix", app, ("--clone=a..b",), 2, "'a..b' can't be a branch"),
+        ("fix", app, ("--clone=main", "--base", "main"), 2, "the branch main exists"),
+        ("a.lock", app, ("--clone",), 2, "end with `.` or `.lock`"),
+        ("fix", plain, ("--clone",), 1, "is in no git repository"),
+        ("fix", bare, ("--clone",), 1, "is a bare repository"),
     ):
         refused = house.ctl("spawn", name, "-w", where, *words)
         assert (refused.code, sentence in refused.error) == (code, True), refused
@@ -159,17 +157,17 @@ def test_wishes_that_cannot_be_are_refused(house, app):
 def test_a_branch_that_exists_is_worked_on(house, app):
     git(house, app, "branch", "topic", "HEAD~1")
     house.start()
-    house.spawn("fix", app, "/shell git log -1 --format=%s; git branch --show-current", "--worktree=topic")
+    house.spawn("fix", app, "/shell git log -1 --format=%s; git branch --show-current", "--clone=topic")
     assert house.shell("fix").splitlines()[1] == "topic"
-    assert house.show("fix")["worktree"]["base"] == git(house, app, "rev-parse", "topic")
+    assert house.show("fix")["clone"]["base"] == git(house, app, "rev-parse", "topic")
 
 
 def test_a_repository_without_commits(house):
     empty = house.workspace("empty")
     git(house, empty, "init", "-q", "-b", "main")
     house.start()
-    house.spawn("fix", empty, commit("a.txt"), "--worktree")
-    found = house.show("fix")["worktree"]
+    house.spawn("fix", empty, commit("a.txt"), "--clone")
+    found = house.show("fix")["clone"]
     assert (found["base"], found["ahead"]) == (None, 1)
     assert git(house, empty, "show", "refs/substrat/fix/head:a.txt") == "new"
 
@@ -208,8 +206,8 @@ def test_repositories_of_other_forms(house, app):
     house.start()
     for form in FORMS:
         work = of_form(house, app, form)
-        house.spawn(form, work, commit("a.txt"), "--worktree")
-        assert house.show(form)["worktree"]["ahead"] == 1, house.events(form)
+        house.spawn(form, work, commit("a.txt"), "--clone")
+        assert house.show(form)["clone"]["ahead"] == 1, house.events(form)
         assert git(house, work, "show", f"refs/substrat/{form}/head:a.txt") == "new", form
 
 
@@ -218,7 +216,7 @@ def test_agents_work_at_once_in_one_repository(house, app):
     house.start()
     before, names = fingerprint(app), ("a", "b", "c", "d")
     for name in names:
-        house.ok("spawn", name, "-w", app, "--worktree", commit("same.txt", f"from {name}"))
+        house.ok("spawn", name, "-w", app, "--clone", commit("same.txt", f"from {name}"))
     house.ok("wait", *names)
     for name in names:
         assert git(house, app, "show", f"refs/substrat/{name}/head:same.txt") == f"from {name}"
@@ -243,7 +241,7 @@ def test_a_hostile_clone_reaches_nothing_and_its_turn_ends(house, app):
     house.start()
     before = fingerprint(app)
     for number, deed in enumerate(HOSTILE):
-        house.ok("spawn", f"a{number}", "-w", app, f"/shell {deed}", "--worktree")
+        house.ok("spawn", f"a{number}", "-w", app, f"/shell {deed}", "--clone")
     for number, deed in enumerate(HOSTILE):
         assert house.wait(f"a{number}")["turn"]["outcome"] == "success", deed
     assert fingerprint(app) == before
@@ -258,8 +256,9 @@ def test_a_hostile_clone_reaches_nothing_and_its_turn_ends(house, app):
 def test_a_clone_that_cannot_be_made_fails_its_agent_until_it_is_resumed(house, app):
     trees = house.directory / "trees"
     trees.write_text("in the way")
-    house.start(config=f'[worktree]\ndir = "{trees}"\n')
-    failed = house.ctl("spawn", "fix", "-w", app, "--worktree", "--wait", "/say hi")
+    house.start(config=f'[worktree]\ndir = "{trees}"\n')  # the old name of the section
+    assert "[worktree] is called [clone] now: rename it" in house.log
+    failed = house.ctl("spawn", "fix", "-w", app, "--clone", "--wait", "/say hi")
     assert failed.code == 5, failed
     agent = house.show("fix")
     assert (agent["state"], agent["attention"]["kind"]) == ("failed", "failed")
@@ -274,14 +273,14 @@ def test_the_daemon_may_die_while_the_clone_is_made_and_while_work_is_kept(house
     before = fingerprint(app)
     points = ("before commit: clone made", "after: bundle made", "after: bundle imported")
     house.start(environment={"SUBSTRAT_KILL_AT": points[0]})
-    house.ok("spawn", "fix", "-w", app, "--worktree", f"{commit('a.txt')}; echo u > u.txt")
+    house.ok("spawn", "fix", "-w", app, "--clone", f"{commit('a.txt')}; echo u > u.txt")
     wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {points[0]}")
     for point in points[1:]:
         house.daemon = house.launch(environment={"SUBSTRAT_KILL_AT": point})
         wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {point}")
     house.start()
     house.ctl("wait", "fix")
-    assert house.show("fix")["worktree"]["ahead"] == 1, json.dumps(house.events("fix"), indent=1)
+    assert house.show("fix")["clone"]["ahead"] == 1, json.dumps(house.events("fix"), indent=1)
     assert git(house, app, "show", "refs/substrat/fix/wip:u.txt") == "u"
     assert git(house, app, "show", "refs/substrat/fix/head:a.txt") == "new"
     assert fingerprint(app) == before

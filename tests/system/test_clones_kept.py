@@ -30,7 +30,7 @@ def tree_of(house):
 
 
 def kept(house, name="fix"):
-    return [event["text"] for event in house.events(name) if event["kind"] in {"worktree:kept", "worktree:not-kept"}]
+    return [event["text"] for event in house.events(name) if event["kind"] in {"clone:kept", "clone:not-kept"}]
 
 
 def only_here(house):
@@ -47,7 +47,7 @@ def test_odd_files_are_kept_or_left_out_and_hold_nothing_up(house, app):
         "mkdir -p .git/refs/substrat; touch .git/refs/substrat/head.lock .git/refs/substrat/wip.lock"
     )
     house.start()
-    house.spawn("fix", app, f"/shell {deeds}", "--worktree")
+    house.spawn("fix", app, f"/shell {deeds}", "--clone")
     names = git(house, app, "ls-tree", "-r", "--name-only", "refs/substrat/fix/wip").splitlines()
     assert {'"new\\nline"', '"\\377"', "link", "other.txt/in"} <= set(names)
     assert not {"pipe", "part.txt", "closed"} & set(names)
@@ -57,7 +57,7 @@ def test_odd_files_are_kept_or_left_out_and_hold_nothing_up(house, app):
 
 def test_a_force_added_ignored_file_and_one_that_becomes_ignored(house, app):
     house.start()
-    house.spawn("fix", app, "/shell echo x > a.tmp; git add -f a.tmp; head -c 6000000 /dev/urandom > b.log", "--worktree")
+    house.spawn("fix", app, "/shell echo x > a.tmp; git add -f a.tmp; head -c 6000000 /dev/urandom > b.log", "--clone")
     house.ok("send", "fix", "--wait", "/shell echo '*.log' >> .gitignore; git commit -qm tmp")
     names = git(house, app, "ls-tree", "-r", "--name-only", "refs/substrat/fix/wip").split()
     assert ("a.tmp" in names, "b.log" in names) == (True, False)
@@ -66,7 +66,7 @@ def test_a_force_added_ignored_file_and_one_that_becomes_ignored(house, app):
 @pytest.mark.slow
 def test_a_large_file_that_stays_is_read_and_stored_once(house, app):
     house.start()
-    house.spawn("fix", app, "/shell head -c 40000000 /dev/urandom > big.bin; echo 1 > small", "--worktree")
+    house.spawn("fix", app, "/shell head -c 40000000 /dev/urandom > big.bin; echo 1 > small", "--clone")
     objects = tree_of(house) / ".git" / "objects"
 
     def stored():
@@ -97,7 +97,7 @@ def test_files_of_nested_repositories_and_commits_of_submodules_are_counted(hous
         "git -C sub commit -q --allow-empty -m two"
     )
     house.start()
-    house.spawn("fix", app, f"/shell {deeds}", "--worktree")
+    house.spawn("fix", app, f"/shell {deeds}", "--clone")
     assert only_here(house) == {"nested": 3, "submodules": 2, "lfs": 0, "ignored": 2}
     assert git(house, app, "fsck", "--no-dangling") == ""
 
@@ -111,7 +111,7 @@ def test_lfs_objects_whose_hash_is_right_are_copied(house, app):
     )
     house.start()
     house.spawn(
-        "fix", app, f"/shell {deeds}; mkdir .git/lfs/objects/cd; ln -s / .git/lfs/objects/cd/cd; echo x > y", "--worktree"
+        "fix", app, f"/shell {deeds}; mkdir .git/lfs/objects/cd; ln -s / .git/lfs/objects/cd/cd; echo x > y", "--clone"
     )
     objects = app / ".git" / "lfs" / "objects"
     assert [path.name for path in objects.rglob("*") if path.is_file()] == [good]
@@ -119,9 +119,9 @@ def test_lfs_objects_whose_hash_is_right_are_copied(house, app):
 
 
 def test_work_that_cannot_be_kept_says_why_and_how_to_help(house, app):
-    house.start(config="[worktree]\nbundle_bytes = 1048576\n")
-    house.spawn("fix", app, "/shell head -c 3000000 /dev/urandom > big.bin", "--worktree")
-    assert "more than `worktree.bundle_bytes` lets through, 1 MiB: raise that" in kept(house)[-1]
+    house.start(config="[clone]\nbundle_bytes = 1048576\n")
+    house.spawn("fix", app, "/shell head -c 3000000 /dev/urandom > big.bin", "--clone")
+    assert "more than `clone.bundle_bytes` lets through, 1 MiB: raise that" in kept(house)[-1]
     house.ok("send", "fix", "--wait", "/shell rm big.bin; echo x > small")
     assert git(house, app, "show", "refs/substrat/fix/wip:small") == "x"
     bad = (
@@ -142,9 +142,9 @@ def test_a_filter_that_hangs_holds_no_other_agent_up_and_ends_with_the_daemon(ho
 
     house.start()
     deeds = f"printf '* filter=evil\\n' > .gitattributes; git config filter.evil.clean 'sleep {mark}'; echo x > y"
-    house.ok("spawn", "fix", "-w", app, "--worktree", f"/shell {deeds}")
+    house.ok("spawn", "fix", "-w", app, "--clone", f"/shell {deeds}")
     wait_until(hanging, "the filter hangs")
-    house.spawn("other", app, "/say hi", "--worktree")
+    house.spawn("other", app, "/say hi", "--clone")
     house.daemon.kill()
     wait_until(lambda: house.daemon.poll() is not None, "the daemon is dead")
     wait_until(lambda: not hanging(), "the filter is dead")
@@ -153,8 +153,8 @@ def test_a_filter_that_hangs_holds_no_other_agent_up_and_ends_with_the_daemon(ho
 @pytest.mark.slow
 def test_many_files_are_kept(house, app):
     house.start()
-    house.spawn("fix", app, "/shell mkdir many; cd many; seq 10000 | xargs touch", "--worktree")
-    assert house.show("fix")["worktree"]["files"] == 10_000
+    house.spawn("fix", app, "/shell mkdir many; cd many; seq 10000 | xargs touch", "--clone")
+    assert house.show("fix")["clone"]["files"] == 10_000
     house.ok("send", "fix", "--wait", "/shell echo x > many/1")
     assert git(house, app, "show", "refs/substrat/fix/wip:many/1") == "x"
 
@@ -179,9 +179,9 @@ def test_checkouts_of_other_forms(house, app):
     house.start()
     for name, work in (("inner", inner), ("outer", app)):
         deed = "git status --short; echo x > a.txt; git add a.txt 2>/dev/null; git commit -qm c"
-        house.spawn(name, work, f"/shell {deed}; git worktree add -q /tmp/w; git rev-parse --show-toplevel", "--worktree")
+        house.spawn(name, work, f"/shell {deed}; git worktree add -q /tmp/w; git rev-parse --show-toplevel", "--clone")
         assert house.shell(name).splitlines() == [str(work)]
-        assert house.show(name)["worktree"]["ahead"] == 1
+        assert house.show(name)["clone"]["ahead"] == 1
         assert git(house, work, "diff", "--name-only", "HEAD", f"refs/substrat/{name}/wip") == "a.txt"
     assert not list((house.state / "trees").glob("*/ran"))
 
@@ -189,7 +189,7 @@ def test_checkouts_of_other_forms(house, app):
 def test_locks_that_a_killed_git_has_left_in_the_refs_hold_nothing_up(house, app):
     """The daemon's own git ends with the daemon, also amid a change of refs."""
     house.start()
-    house.spawn("fix", app, "/shell echo 1 > a", "--worktree")
+    house.spawn("fix", app, "/shell echo 1 > a", "--clone")
     refs = app / ".git" / "refs" / "substrat" / "fix"
     for name in ("head.lock", "wip.lock", "turns/2.lock"):
         (refs / name).touch()

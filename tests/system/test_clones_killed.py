@@ -44,11 +44,11 @@ def test_ten_agents_lose_nothing_and_the_repository_stays_as_it_is(house):
 
     for name, point in zip(NAMES, MAKING, strict=True):
         house.start(environment={KILL_AT: point})
-        house.ctl("spawn", name, "-w", app, "--worktree", WORK.format(text=f"{name}-made"))
+        house.ctl("spawn", name, "-w", app, "--clone", WORK.format(text=f"{name}-made"))
         dies(house, point)
         house.start()
         if house.ctl("show", name).code:
-            house.ok("spawn", name, "-w", app, "--worktree", WORK.format(text=f"{name}-made"))
+            house.ok("spawn", name, "-w", app, "--clone", WORK.format(text=f"{name}-made"))
         waits_for(house, name, "running")
         house.stop()
     house.start()
@@ -67,12 +67,12 @@ def test_ten_agents_lose_nothing_and_the_repository_stays_as_it_is(house):
     for point in PRUNING:
         house.stop()
         house.start(environment={KILL_AT: point})
-        assert house.ctl("trees", "prune", "--yes", "--unlanded").code == 3, point
+        assert house.ctl("clones", "prune", "--yes", "--unlanded").code == 3, point
         dies(house, point)
         house.start()
-    house.ok("trees", "prune", "--yes", "--unlanded")
-    wait_until(lambda: house.ok("trees") == [], "the end of the trees")
-    assert [len(house.events(name, "worktree:pruned")) for name in NAMES] == [1] * 10
+    house.ok("clones", "prune", "--yes", "--unlanded")
+    wait_until(lambda: house.ok("clones") == [], "the end of the trees")
+    assert [len(house.events(name, "clone:pruned")) for name in NAMES] == [1] * 10
     assert_kept(house, app, str(len(KEEPING) - 1))
     assert (fingerprint(app), foreign_refs(house, app)) == (before, refs)
     assert house.git(app, "fsck", "--no-dangling") == ""
@@ -93,7 +93,7 @@ def waits_for(house, name, state):
 
 def let_go(house):
     """Free all turns at once."""
-    for tree in house.ok("trees"):
+    for tree in house.ok("clones"):
         Path(tree["path"], "go").touch()
 
 

@@ -35,81 +35,81 @@ def ignoring(house, app):
 
 def test_rm_keeps_once_more_and_removes_a_tree_of_which_all_is_kept(house, app):
     house.start()
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
     house.ctl("exec", "fix", "--", "sh", "-c", "echo late > late.txt")
     before = fingerprint(app)
     said = house.ctl("rm", "fix")
     assert said.out == (
-        f"fix  removed: its tree is removed; its work is in refs/substrat/fix of {app}, "
+        f"fix  removed: its clone is removed; its work is in refs/substrat/fix of {app}, "
         f"with 1 commit and 1 uncommitted file in no branch\n"
     )
     assert git(house, app, "show", "refs/substrat/fix/wip:late.txt") == "late"
     assert git(house, app, "show", "refs/substrat/fix/head:a.txt") == "new"
-    assert (on_disk(house), house.ok("trees")) == (set(), [])
+    assert (on_disk(house), house.ok("clones")) == (set(), [])
     assert fingerprint(app) == before
-    assert "worktree:pruned" in {event["kind"] for event in house.ctl("events", "--since", "0", "--json").lines}
+    assert "clone:pruned" in {event["kind"] for event in house.ctl("events", "--since", "0", "--json").lines}
 
 
 def test_rm_leaves_a_tree_with_something_that_is_only_there(house, ignoring):
     house.start()
-    agent = house.spawn("fix", ignoring, "/shell mkdir build; echo x > build/x; git init -q in; touch in/f", "--worktree")
+    agent = house.spawn("fix", ignoring, "/shell mkdir build; echo x > build/x; git init -q in; touch in/f", "--clone")
     said = house.ctl("rm", "fix")
     assert "stays, because 1 file of a repository inside it and 1 ignored file are only there" in said.out
-    (tree,) = house.ok("trees")
+    (tree,) = house.ok("clones")
     assert list(tree) == MEMBERS
     assert (tree["agent"], tree["id"], tree["unlanded"]) == ("fix", agent["id"], True)
     assert tree["kept_only_here"] == {"nested": 1, "submodules": 0, "lfs": 0, "ignored": 1}
     assert tree["bytes"] > 0
-    table = house.ctl("trees").out
+    table = house.ctl("clones").out
     assert max(map(len, table.splitlines())) <= 80
     assert table.splitlines()[1].split()[:3] == ["fix", "removed", "~1"]
 
 
 def test_rm_of_an_agent_whose_work_cannot_be_kept_leaves_its_tree(house, app):
     house.start()
-    house.spawn("fix", app, f"{commit('a.txt')}; echo x > b.txt", "--worktree")
+    house.spawn("fix", app, f"{commit('a.txt')}; echo x > b.txt", "--clone")
     house.ctl("exec", "fix", "--", "sh", "-c", "echo only > only.txt; mv .git .gone")
     said = house.ctl("rm", "fix")
     assert (said.code, "stays, because work that couldn't be kept is only there: its .git is" in said.out) == (0, True)
-    assert "couldn't be kept: its .git is" in house.ctl("trees").out
-    stays = house.ctl("trees", "prune", "fix", "--yes")
+    assert "couldn't be kept: its .git is" in house.ctl("clones").out
+    stays = house.ctl("clones", "prune", "fix", "--yes")
     assert (stays.code, "--unlanded" in stays.error) == (1, True)
     (tree,) = on_disk(house) - {f"{one}.out" for one in on_disk(house)}
     (house.state / "trees" / tree / ".gone").rename(house.state / "trees" / tree / ".git")
-    assert house.ctl("trees", "prune", "fix", "--yes", "--unlanded").code == 0
+    assert house.ctl("clones", "prune", "fix", "--yes", "--unlanded").code == 0
     assert git(house, app, "show", "refs/substrat/fix/wip:only.txt") == "only"
 
 
 def test_commits_of_other_branches_and_stashes_keep_a_tree(house, app):
     house.start()
     deeds = "git checkout -qb side; echo s > s; git add s; git commit -qm s; git checkout -q substrat/fix; echo w > w"
-    house.spawn("fix", app, f"/shell {deeds}; git add w; git stash -q", "--worktree")
+    house.spawn("fix", app, f"/shell {deeds}; git add w; git stash -q", "--clone")
     assert "commits on other branches are only there" in house.ctl("rm", "fix").out
-    assert house.ok("trees")[0]["unlanded"] is True
+    assert house.ok("clones")[0]["unlanded"] is True
 
 
 def test_end_keeps_once_more_and_leaves_the_tree_to_prune(house, app):
     house.start()
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
-    house.spawn("busy", app, "/say hi", "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
+    house.spawn("busy", app, "/say hi", "--clone")
     house.ctl("exec", "fix", "--", "sh", "-c", "echo late > late.txt")
     house.ok("end", "fix")
     assert git(house, app, "show", "refs/substrat/fix/wip:late.txt") == "late"
-    refused = house.ctl("trees", "prune", "busy", "--yes")
+    refused = house.ctl("clones", "prune", "busy", "--yes")
     assert (refused.code, refused.error.endswith("`substratctl end busy` first")) == (1, True)
-    usage = house.ctl("trees", "prune")
+    usage = house.ctl("clones", "prune")
     assert (usage.code, "there is no terminal to ask on: --yes" in usage.error) == (2, True)
-    stays = house.ctl("trees", "prune", "--yes")
+    stays = house.ctl("clones", "prune", "--yes")
     assert (stays.code, stays.out) == (0, "")
-    assert "fix stays: it holds 1 commit and 1 uncommitted file: `substratctl trees prune fix --unlanded`" in stays.error
-    would = house.ctl("trees", "prune", "--dry-run", "--unlanded")
+    assert "fix stays: it holds 1 commit and 1 uncommitted file: `substratctl clones prune fix --unlanded`" in stays.error
+    would = house.ctl("clones", "prune", "--dry-run", "--unlanded")
     assert "in no branch, but in refs/substrat/fix: 1 commit and 1 uncommitted file" in would.out
-    assert len(house.ok("trees")) == 2
-    gone = house.ctl("trees", "prune", "--yes", "--unlanded")
+    assert len(house.ok("clones")) == 2
+    gone = house.ctl("clones", "prune", "--yes", "--unlanded")
     assert gone.code == 0
     remove = gone.out.splitlines()[-1].strip()
-    assert [tree["agent"] for tree in house.ok("trees")] == ["busy"]
-    assert house.events("fix", "worktree:pruned")
+    assert [tree["agent"] for tree in house.ok("clones")] == ["busy"]
+    assert house.events("fix", "clone:pruned")
     assert house.ok("diff", "fix", "--wip")["files"]
     house.ctl("rm", "fix")
     house.program(f"#!/bin/sh\n{remove}\n", "remover")
@@ -119,25 +119,25 @@ def test_end_keeps_once_more_and_leaves_the_tree_to_prune(house, app):
 
 def test_landed_work_is_pruned_without_unlanded(house, app):
     house.start()
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
     house.ok("end", "fix")
     git(house, app, "merge", "-q", "refs/substrat/fix/head")
-    (pruned,) = house.ok("trees", "prune", "--yes")
+    (pruned,) = house.ok("clones", "prune", "--yes")
     assert (list(pruned), pruned["removed"]) == (["agent", "path", "removed", "reason"], True)
     assert git(house, app, "status", "--short") == ""
 
 
 def test_a_tree_of_a_removed_agent_is_not_kept_over_a_newer_agents_refs(house, ignoring):
     house.start()
-    house.spawn("fix", ignoring, "/shell mkdir build; echo x > build/x", "--worktree")
+    house.spawn("fix", ignoring, "/shell mkdir build; echo x > build/x", "--clone")
     house.ok("rm", "fix")
-    house.spawn("fix", ignoring, commit("b.txt"), "--worktree")
+    house.spawn("fix", ignoring, commit("b.txt"), "--clone")
     head = git(house, ignoring, "rev-parse", "refs/substrat/fix/head")
-    gone = house.ctl("trees", "prune", "fix", "--yes")
+    gone = house.ctl("clones", "prune", "fix", "--yes")
     assert "fix  removed" in gone.out
     assert "the refs of fix stay" not in gone.out
     assert git(house, ignoring, "rev-parse", "refs/substrat/fix/head") == head
-    assert [tree["id"] for tree in house.ok("trees")] == [house.show("fix")["id"]]
+    assert [tree["id"] for tree in house.ok("clones")] == [house.show("fix")["id"]]
 
 
 @pytest.mark.slow
@@ -145,14 +145,14 @@ def test_a_prune_that_a_kill_cut_short_is_finished(house, app):
     for number, point in enumerate(("after commit: prune intended", "after: tree removed", "before commit: tree pruned")):
         name = f"fix-{number}"
         house.start(environment={KILL_AT: point})
-        house.spawn(name, app, "/say hi", "--worktree")
+        house.spawn(name, app, "/say hi", "--clone")
         house.ok("end", name)
-        assert house.ctl("trees", "prune", "--yes").code == 3, point
+        assert house.ctl("clones", "prune", "--yes").code == 3, point
         wait_until(lambda: house.daemon.poll() is not None, f"the kill {point}")
         house.start()
-        wait_until(partial(house.events, name, "worktree:pruned"), f"the end of the prune {point}")
+        wait_until(partial(house.events, name, "clone:pruned"), f"the end of the prune {point}")
         wait_until(lambda: not list((house.state / "trees" / ".trash").iterdir()), "an empty trash")
-        assert (on_disk(house), len(house.events(name, "worktree:pruned"))) == (set(), 1), point
+        assert (on_disk(house), len(house.events(name, "clone:pruned"))) == (set(), 1), point
         house.stop()
 
 
@@ -169,9 +169,9 @@ def test_no_turn_begins_while_an_agent_is_being_removed(house, app):
     # git runs it at the top of the tree.
     held = f"while [ -e hold ]; do sleep 0.02; done; cat # {app.parent.name}"
     deeds = f"printf '* filter=held\\n' > .gitattributes; echo x > y; git config filter.held.clean '{held}'"
-    house.spawn("fix", app, f"/shell {deeds}", "--worktree")
+    house.spawn("fix", app, f"/shell {deeds}", "--clone")
     house.ctl("exec", "fix", "--", "sh", "-c", "echo longer > y; touch hold")
-    (tree,) = house.ok("trees")
+    (tree,) = house.ok("clones")
     removal = house.follow("rm", "fix")
     # Not asked by a command, which would make the removal wait for itself, or be refused, if it came first.
     wait_until(lambda: any(held in command(pid) for pid in processes()), "the removal, which keeps the work once more")

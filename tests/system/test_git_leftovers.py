@@ -33,7 +33,7 @@ def test_a_lock_of_a_git_that_was_killed_with_its_turn_is_removed(house, until):
 def test_a_lock_of_a_clone_is_removed_too(house, until):
     house.start()
     work = house.workspace(git=True)
-    house.ok("spawn", "anna", "-w", work, "--worktree", "/shell touch .git/index.lock\n/say x", "--wait")
+    house.ok("spawn", "anna", "-w", work, "--clone", "/shell touch .git/index.lock\n/say x", "--wait")
     assert len(house.events("anna", "workspace:unlocked")) == 1
 
 

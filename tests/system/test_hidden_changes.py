@@ -62,7 +62,7 @@ def test_no_mark_of_a_clone_reaches_the_person(house):
     work = house.workspace(git=True)
     house.start()
     script = "; ".join(script for script, _, _ in WAYS.values())
-    house.spawn("agent", work, f"/shell {script}", "--worktree")
+    house.spawn("agent", work, f"/shell {script}", "--clone")
     assert house.git(work, "ls-files", "-v").split() == ["H", "README.md"]
     assert house.git(work, "for-each-ref", "refs/replace") == ""
     (work / "new").touch()

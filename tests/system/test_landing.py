@@ -25,7 +25,7 @@ def merged(house, *words):
 
 def test_diff_shows_commits_and_with_wip_uncommitted_files_too(house, app):
     house.start()
-    house.spawn("fix", app, f"{commit('a.txt')}; echo more >> README.md; git mv sub/part.txt moved.txt", "--worktree")
+    house.spawn("fix", app, f"{commit('a.txt')}; echo more >> README.md; git mv sub/part.txt moved.txt", "--clone")
     found = house.ok("diff", "fix")
     assert found["files"] == [
         {"path": "a.txt", "old_path": None, "status": "added", "added": 1, "deleted": 0, "binary": False}
@@ -50,14 +50,14 @@ def test_agents_in_place(house, app):
     house.start()
     assert house.ctl("spawn", "here", "-w", app).err == ""
     assert "works in the same directory as here" in house.ctl("spawn", "two", "-w", app).err
-    assert house.ctl("spawn", "three", "-w", app, "--worktree").err == ""
+    assert house.ctl("spawn", "three", "-w", app, "--clone").err == ""
     refused = house.ctl("diff", "here")
     assert (refused.code, refused.error) == (1, "substratctl: here works in your checkout: git diff shows it")
 
 
 def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app):
     house.start()
-    house.spawn("fix", app, f"{commit('a.txt')}; echo u > u.txt", "--worktree")
+    house.spawn("fix", app, f"{commit('a.txt')}; echo u > u.txt", "--clone")
     assert house.show("fix")["attention"]["text"] == "1 commit to land in main"
     listed = house.ctl("ls").out
     assert ("+1 ~1" in listed, "1 agent: 1 merge" in listed) == (True, True)
@@ -68,24 +68,24 @@ def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app
     assert (said.code, said.out) == (0, f"fix's work is in main at {tip}; 1 uncommitted file stays in its clone\n")
     assert (app / "a.txt").read_text() == "new\n"
     assert git(house, app, "status", "--short") == ""
-    assert house.show("fix")["worktree"]["landed"] is False, "its uncommitted file hasn't"
-    assert house.show("fix")["worktree"]["ahead"] == 0
+    assert house.show("fix")["clone"]["landed"] is False, "its uncommitted file hasn't"
+    assert house.show("fix")["clone"]["ahead"] == 0
     assert house.show("fix")["attention"]["kind"] == "idle"
     assert [file["path"] for file in house.ok("diff", "fix")["files"]] == ["a.txt"], "what it has made is still shown"
     assert house.ctl("merge", "fix").out.startswith("main has all of fix's commits")
-    assert house.events("fix", "worktree:landed")
+    assert house.events("fix", "clone:landed")
 
 
 @pytest.mark.slow
 def test_after_a_rebase_onto_the_target_only_the_agents_own_commits_count(house, app):
     me(house, app)
     house.start()
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
     (app / "theirs.txt").write_text("x\n")
     git(house, app, "add", ".")
     git(house, app, "commit", "-qm", "theirs")
     house.ok("send", "fix", "--wait", "/shell git rebase -q workspace/main")
-    assert house.show("fix")["worktree"]["ahead"] == 1
+    assert house.show("fix")["clone"]["ahead"] == 1
     assert house.ctl("diff", "fix", "--name-only").out == "a.txt\n"
     assert merged(house, "fix")[0] == 0
     house.ok("send", "fix", "--wait", f"/shell {commit('b.txt')}")
@@ -96,7 +96,7 @@ def test_a_merge_says_that_a_rebase_is_under_way_in_the_clone(house, app):
     house.start()
     mine, theirs = commit("README.md", "mine"), commit("README.md", "theirs").removeprefix("/shell ")
     clash = f"{mine}; git checkout -qb side HEAD~1; {theirs}; git rebase -q substrat/fix"
-    house.spawn("fix", app, clash, "--worktree")
+    house.spawn("fix", app, clash, "--clone")
     done = house.ctl("merge", "fix")
     assert (done.code, "a rebase is under way in " in done.err) == (0, True), done
     done = house.ctl("merge", "fix", "--json")
@@ -116,7 +116,7 @@ def test_merge_commits_squashes_and_fast_forwards_whatever_the_users_settings(ho
     git(house, app, "config", "gc.autoDetach", "false")
     house.start()
     for name in ("one", "two", "three"):
-        house.ok("spawn", name, "-w", app, f"{commit(f'{name}.txt')}; {commit(f'{name}2.txt')[7:]}", "--worktree")
+        house.ok("spawn", name, "-w", app, f"{commit(f'{name}.txt')}; {commit(f'{name}2.txt')[7:]}", "--clone")
     house.ok("wait", "one", "two", "three")
     done = house.ctl("merge", "one")
     assert (done.code, done.err) == (0, "")
@@ -140,7 +140,7 @@ def test_a_conflict_changes_nothing_and_goes_to_the_agent_once(house, app):
     me(house, app)
     house.start()
     for name in ("one", "two"):
-        house.spawn(name, app, commit("same.txt", name), "--worktree")
+        house.spawn(name, app, commit("same.txt", name), "--clone")
     assert merged(house, "one")[0] == 0
     before = fingerprint(app)
     done = house.ctl("merge", "two")
@@ -170,7 +170,7 @@ def test_files_that_the_host_would_obey_are_looked_at_first_and_anew_when_they_c
     house.start()
     deeds = "; ".join(OBEYED.values())
     harmless = "ln -s sub/part.txt harmless"
-    house.spawn("fix", app, f"/shell {deeds}; {harmless}; git add -A; git commit -qm x", "--worktree")
+    house.spawn("fix", app, f"/shell {deeds}; {harmless}; git add -A; git commit -qm x", "--clone")
     before = fingerprint(app)
     code, (outcome,) = merged(house, "fix")
     assert (code, outcome["outcome"], outcome["files"], outcome["protected"]) == (1, "refused", [], sorted(OBEYED))
@@ -195,7 +195,7 @@ def test_a_check_decides_on_the_merged_files_and_an_interrupted_command_leaves_t
     me(house, app)
     house.start()
     for name in ("one", "two"):
-        house.spawn(name, app, commit(f"{name}.txt"), "--worktree")
+        house.spawn(name, app, commit(f"{name}.txt"), "--clone")
     failed = house.ctl("merge", "one", "--check", "cat one.txt sub/part.txt; ls ~; echo not good; exit 3")
     assert (failed.code, "fails on one's merged files with 3: ls: " in failed.error) == (1, True)
     assert "with 4 and no output; nothing" in house.ctl("merge", "one", "--check", "exit 4").error
@@ -216,7 +216,7 @@ def test_a_check_decides_on_the_merged_files_and_an_interrupted_command_leaves_t
 
 def test_gits_own_sentence_when_the_checkout_refuses_and_a_removed_agents_landing(house, app):
     house.start()
-    house.spawn("fix", app, f"{commit('README.md')}; {commit('a.txt')[7:]}", "--worktree")
+    house.spawn("fix", app, f"{commit('README.md')}; {commit('a.txt')[7:]}", "--clone")
     (app / "README.md").write_text("mine, uncommitted\n")
     before = fingerprint(app)
     refused = house.ctl("merge", "fix")
@@ -241,7 +241,7 @@ def test_several_land_in_the_order_of_their_age_with_the_agents_gone(house, app)
     house.start()
     names = ["a0", "a1", "a2"]
     for name in names:
-        house.spawn(name, app, commit("a2.txt" if name == "a2" else "same.txt", name), "--worktree")
+        house.spawn(name, app, commit("a2.txt" if name == "a2" else "same.txt", name), "--clone")
         house.ok("end", name)
     code, outcomes = merged(house, *reversed(names))
     assert [(one["agent"], one["outcome"]) for one in outcomes] == [("a0", "landed"), ("a1", "conflict"), ("a2", "landed")]
@@ -257,7 +257,7 @@ def test_landings_and_the_command_that_waits_for_them_survive_the_daemon(house, 
     points = ("after commit: landing asked", "before: branch moved", "after: branch moved")
     house.start(environment={"SUBSTRAT_KILL_AT": points[0]})
     for name in ("one", "two"):
-        house.spawn(name, app, commit(f"{name}.txt"), "--worktree")
+        house.spawn(name, app, commit(f"{name}.txt"), "--clone")
     waiting = house.follow("merge", "one", "two", "--json")
     wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {points[0]}")
     for point in points[1:]:
@@ -267,22 +267,22 @@ def test_landings_and_the_command_that_waits_for_them_survive_the_daemon(house, 
     out, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 0
     assert [one["outcome"] for one in json.loads(out)] == ["landed"] * 2
-    wait_until(lambda: all(house.show(name)["worktree"]["landed"] for name in ("one", "two")), "the agents are told")
+    wait_until(lambda: all(house.show(name)["clone"]["landed"] for name in ("one", "two")), "the agents are told")
     for name in ("one", "two"):
         assert (app / f"{name}.txt").exists()
-        assert len(house.events(name, "worktree:landed")) == 1
+        assert len(house.events(name, "clone:landed")) == 1
     assert git(house, app, "status", "--short") == ""
 
 
 def test_squashed_work_counts_as_landed_and_later_work_lands_alone(house, app):
     me(house, app)
     house.start()
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
     (app / "mine.txt").write_text("mine")
     git(house, app, "add", "-A")
     git(house, app, "commit", "-qm", "mine")
     assert merged(house, "fix", "--squash")[0] == 0
-    assert house.show("fix")["worktree"]["landed"] is True
+    assert house.show("fix")["clone"]["landed"] is True
     assert house.show("fix")["attention"]["kind"] == "idle"
     assert merged(house, "fix")[1][0]["outcome"] == "nothing"
     # The same file again: without the first landing counted, the two histories would conflict in it.
@@ -299,7 +299,7 @@ def test_squashed_work_counts_as_landed_and_later_work_lands_alone(house, app):
 def test_work_in_any_branch_of_the_users_counts_as_landed(house, app):
     git(house, app, "branch", "topic")
     house.start()
-    for name, where in (("fix", "--worktree=topic"), ("by-hand", "--worktree"), ("kept", "--worktree")):
+    for name, where in (("fix", "--clone=topic"), ("by-hand", "--clone"), ("kept", "--clone")):
         house.spawn(name, app, commit(f"{name}.txt"), where)
     git(house, app, "branch", "mine", "refs/substrat/by-hand/head")
     git(house, app, "tag", "no-branch", "refs/substrat/kept/head")
@@ -310,7 +310,7 @@ def test_work_in_any_branch_of_the_users_counts_as_landed(house, app):
         ".git/refs/heads/topic", ".git/logs/refs/heads/topic",
     }, "a branch that isn't checked out moves alone"  # fmt: skip
     assert git(house, app, "show", "topic:fix.txt") == "new"
-    landed = {name: house.show(name)["worktree"]["landed"] for name in ("fix", "by-hand", "kept")}
+    landed = {name: house.show(name)["clone"]["landed"] for name in ("fix", "by-hand", "kept")}
     assert landed == {"fix": True, "by-hand": True, "kept": False}
     assert [house.show(name)["attention"]["kind"] for name in ("fix", "kept")] == ["idle", "merge"]
     said = "kept  accepted; idle, with 1 commit that has not landed: 'merge kept' still lands it\n"
@@ -323,7 +323,7 @@ def test_the_users_own_uncommitted_changes_do_not_land(house, app):
     me(house, app)
     (app / "README.md").write_text("mine, uncommitted\n")
     house.start()
-    house.spawn("fix", app, commit("a.txt"), "--worktree", "--wip")
+    house.spawn("fix", app, commit("a.txt"), "--clone", "--wip")
     refused = house.ctl("merge", "fix")
     assert (refused.code, "commit or stash them first" in refused.error) == (1, True), refused
     git(house, app, "stash", "-q")
@@ -338,7 +338,7 @@ def test_files_that_the_users_git_runs_are_looked_at_first(house, app):
     git(house, app, "config", "core.hooksPath", "hooks")
     house.start()
     tries = "/shell mkdir tools hooks; echo x > tools/clean.sh; echo x > hooks/post-merge; echo x > fine"
-    house.spawn("fix", app, f"{tries}; git add -A; git commit -qm x", "--worktree")
+    house.spawn("fix", app, f"{tries}; git add -A; git commit -qm x", "--clone")
     code, (outcome,) = merged(house, "fix")
     assert (code, outcome["outcome"], "hooks/post-merge" in outcome["protected"]) == (1, "refused", True)
     assert "fine" not in outcome["protected"]
@@ -353,7 +353,7 @@ def test_ignored_files_of_the_users_are_never_overwritten(house, app):
     git(house, app, "commit", "-qm", "ignored")
     house.start()
     for name, deed in (("file", "echo theirs > .env; git add -f .env"), ("directory", "echo x > data; git add -f data")):
-        house.ok("spawn", name, "-w", app, "--worktree", f"/shell {deed}; git commit -qm x")
+        house.ok("spawn", name, "-w", app, "--clone", f"/shell {deed}; git commit -qm x")
     house.ok("wait", "file", "directory")
     (app / ".env").write_text("my key\n")
     (app / "data").mkdir()
@@ -373,7 +373,7 @@ def test_ignored_files_of_the_users_are_never_overwritten(house, app):
 def test_commits_that_the_agent_makes_during_a_landing_have_not_landed(house, app):
     me(house, app)
     house.start(environment={"SUBSTRAT_KILL_AT": "after: branch moved"})
-    house.spawn("fix", app, commit("a.txt"), "--worktree")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
     (app / "mine.txt").write_text("mine")
     git(house, app, "add", "-A")
     git(house, app, "commit", "-qm", "mine")
@@ -389,6 +389,6 @@ def test_commits_that_the_agent_makes_during_a_landing_have_not_landed(house, ap
     assert (json.loads(out)["outcome"], (app / "late.txt").exists()) == ("landed", False)
     assert git(house, app, "rev-parse", "refs/substrat/fix/head^") == head
     shown = house.show("fix")
-    assert (shown["worktree"]["landed"], shown["attention"]["kind"]) == (False, "merge")
+    assert (shown["clone"]["landed"], shown["attention"]["kind"]) == (False, "merge")
     assert merged(house, "fix")[1][0]["outcome"] == "landed"
     assert git(house, app, "show", "--stat", "--format=", "HEAD").split()[0] == "late.txt"

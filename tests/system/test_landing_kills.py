@@ -75,7 +75,7 @@ def test_ten_land_or_bounce_in_order_with_the_daemon_killed_at_every_step(house,
     house.start()
     for number, name in enumerate(NAMES):
         file = f"{NAMES[CONFLICTING.get(number, number)]}.txt"
-        house.spawn(name, app, f"{commit(file, name)}; echo rest of {name} > rest.txt", "--worktree")
+        house.spawn(name, app, f"{commit(file, name)}; echo rest of {name} > rest.txt", "--clone")
         house.ok("end", name)
     person_at_work(house, app)
     before, kept = fingerprint(app), refs(house, app)
@@ -108,7 +108,7 @@ def test_ten_land_or_bounce_in_order_with_the_daemon_killed_at_every_step(house,
     subjects = git(house, app, "log", "--first-parent", "--reverse", "--format=%s", "main").splitlines()[2:]
     assert subjects == ["add a0.txt", *(f"Merge substrat/{name}" for name in landing[1:])]
     for number, name in enumerate(NAMES):
-        told = {kind: len(house.events(name, f"worktree:{kind}")) for kind in ("landed", "conflict")}
+        told = {kind: len(house.events(name, f"clone:{kind}")) for kind in ("landed", "conflict")}
         assert told == {"landed": int(name in landing), "conflict": int(number in CONFLICTING)}, name
         assert git(house, app, "show", f"refs/substrat/{name}/wip:rest.txt") == f"rest of {name}"
         assert git(house, app, "show", "-s", "--format=%s", f"refs/substrat/{name}/head").startswith("add a")

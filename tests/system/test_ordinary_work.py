@@ -148,7 +148,7 @@ def test_a_project_is_cloned_built_tested_and_pushed(house, world, name, form, p
         work, get, branch = house.directory / "src", "pwd", "HEAD:main"
         house.git(house.directory, "clone", "-q", bare, work)
         house.git(work, "remote", "set-url", "origin", url)
-        options.append("--worktree")
+        options.append("--clone")
     else:
         work, get, branch = house.workspace(), f"git clone -q {url} src; cd src", "main"
     script = (

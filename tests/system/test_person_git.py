@@ -44,9 +44,9 @@ def test_a_clone_commits_and_keeps_by_the_persons_rules(house):
     (house.home / "mine").write_text("*.key\n")
     house.start()
     crlf = "rm README.md && git checkout -q README.md && od -c README.md"
-    house.spawn("anna", work, f"{COMMIT} && touch later.key && {crlf}", "--worktree")
+    house.spawn("anna", work, f"{COMMIT} && touch later.key && {crlf}", "--clone")
     assert "\\r  \\n" in house.shell("anna")
-    assert house.show("anna")["worktree"]["files"] == 0
+    assert house.show("anna")["clone"]["files"] == 0
     assert committed(house, work, "refs/substrat/anna/wip") == {"README.md", "b.txt"}
 
 
@@ -93,11 +93,11 @@ def below(house, name):
 
 PLACES = {
     "in-place": (in_place, ()),
-    "clone": (in_place, ("--worktree",)),
+    "clone": (in_place, ("--clone",)),
     "linked": (linked, ()),
-    "linked-clone": (linked, ("--worktree",)),
+    "linked-clone": (linked, ("--clone",)),
     "submodule": (submodule, ()),
-    "clone-below": (below, ("--worktree",)),
+    "clone-below": (below, ("--clone",)),
 }
 
 
@@ -125,7 +125,7 @@ def test_a_filter_of_the_persons_holds_where_its_program_is_shown(house, tools):
     for name, work in works.items():
         is_clone = "clone" in name
         if is_clone:
-            assert house.show(name)["worktree"]["files"] == 1, name
+            assert house.show(name)["clone"]["files"] == 1, name
             assert house.git(work, "show", f"refs/substrat/{name}/wip:./b.bin").startswith("version"), name
         head = f"refs/substrat/{name}/head" if is_clone else "HEAD"
         assert house.git(work, "show", f"{head}:./a.bin").startswith("version"), name

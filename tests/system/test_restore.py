@@ -20,7 +20,7 @@ def three(house, app):
     git(house, app, "add", "-A")
     git(house, app, "commit", "-qm", "ignore")
     house.start()
-    house.spawn("fix", app, f"{commit('a.txt')}; echo one > u.txt; echo more >> README.md", "--worktree")
+    house.spawn("fix", app, f"{commit('a.txt')}; echo one > u.txt; echo more >> README.md", "--clone")
     house.ok("send", "fix", "--wait", f"{commit('b.txt')}; echo keep > k.tmp; rm u.txt")
     deeds = "git rm -q a.txt; git commit -qm gone; echo two > u.txt; rm README.md; mkdir d; touch d/f"
     house.ok("send", "fix", "--wait", f"/shell {deeds}")
@@ -41,7 +41,7 @@ def test_restore_puts_commits_and_files_back_and_keeps_what_was_there_or_refuses
     assert done["kept_as"] == "refs/substrat/fix/before-restore/1"
     assert git(three, app, "rev-parse", done["kept_as"]) == wip
     head = git(three, app, "rev-parse", "refs/substrat/fix/turns/1^1")
-    assert three.show("fix")["worktree"]["head"] == done["head"] == head
+    assert three.show("fix")["clone"]["head"] == done["head"] == head
     assert fingerprint(app) == before
     agent = three.ok("send", "fix", "--wait", "/shell git status --short --branch; git log --format=%s -1")
     assert three.shell("fix").endswith("## substrat/fix\n M README.md\n?? u.txt\nadd a.txt\n")
@@ -60,7 +60,7 @@ def test_restore_puts_commits_and_files_back_and_keeps_what_was_there_or_refuses
     refused = three.ctl("restore", "fix", "--turn", "1")
     assert (refused.code, "u.txt, which git ignores, is in the way" in refused.error) == (1, True)
     assert (tree_of(three) / "u.txt").read_text() == "mine\n"
-    assert three.events("fix", "worktree:not-restored")
+    assert three.events("fix", "clone:not-restored")
     three.ok("send", "fix", "/shell touch on; while [ ! -e go ]; do sleep 0.02; done")
     wait_until((tree_of(three) / "on").exists, "the turn")
     running = three.ctl("restore", "fix", "--turn", "1")
@@ -93,21 +93,21 @@ def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house,
     for number, point in enumerate(("after commit: restore intended", "after: tree restored")):
         name = f"fix-{number}"
         house.start(environment={KILL_AT: point})
-        house.spawn(name, app, "/shell echo one > u.txt", "--worktree")
+        house.spawn(name, app, "/shell echo one > u.txt", "--clone")
         house.ok("send", name, "--wait", "/shell echo two > u.txt; echo b > b.txt")
         assert house.ctl("restore", name, "--turn", "1").code == 3, point
         wait_until(lambda: house.daemon.poll() is not None, f"the kill {point}")
         house.start()
         house.ok("send", name, "--wait", "/shell cat u.txt; ls b.txt")
         assert house.shell(name).startswith("one\n"), point
-        assert len(house.events(name, "worktree:restored")) == 1, point
+        assert len(house.events(name, "clone:restored")) == 1, point
         assert git(house, app, "show", f"refs/substrat/{name}/before-restore/1:b.txt") == "b", point
         house.stop()
 
 
 def test_checkout_is_a_worktree_of_the_users_repository(house, app):
     house.start()
-    house.spawn("fix", app, f"{commit('a.txt')}; echo x > u.txt", "--worktree")
+    house.spawn("fix", app, f"{commit('a.txt')}; echo x > u.txt", "--clone")
     (app / ".git" / "hooks" / "post-checkout").write_text("#!/bin/sh\ntouch $GIT_DIR/ran\n")
     (app / ".git" / "hooks" / "post-checkout").chmod(0o755)
     copy = house.directory / "copy"
@@ -128,7 +128,7 @@ def test_checkout_is_a_worktree_of_the_users_repository(house, app):
 def test_checkout_shows_files_first_that_the_host_would_obey(house, app):
     house.start()
     deeds = "mkdir .vscode; echo {} > .vscode/tasks.json; git add -A; git commit -qm tasks"
-    house.spawn("fix", app, f"/shell {deeds}", "--worktree")
+    house.spawn("fix", app, f"/shell {deeds}", "--clone")
     copy = house.directory / "copy"
     held = house.ctl("checkout", "fix", copy)
     assert (held.code, "--accept .vscode/tasks.json" in held.error, copy.exists()) == (1, True, False)

@@ -21,7 +21,7 @@ COMMIT = "/shell echo new > a.txt; git add a.txt; git commit -qm 'add a.txt'; ec
 
 def test_a_renamed_agent_is_called_so_everywhere_and_its_refs_move_along(house, app):
     house.start()
-    house.spawn("old", app, COMMIT, "--worktree")
+    house.spawn("old", app, COMMIT, "--clone")
     before = [line.replace("refs/substrat/old/", "refs/substrat/new/") for line in refs(house, app)]
     agent = house.ok("rename", "old", "new")
     assert agent["name"] == "new"
@@ -33,13 +33,13 @@ def test_a_renamed_agent_is_called_so_everywhere_and_its_refs_move_along(house, 
     assert house.shell("new").endswith("new\nmore\n")
     house.kill()
     house.start()
-    house.spawn("old", app, COMMIT, "--worktree")  # the name is free again
+    house.spawn("old", app, COMMIT, "--clone")  # the name is free again
     assert {line.split("/")[2] for line in refs(house, app)} == {"old", "new"}
 
 
 def test_a_name_that_cannot_be_had_changes_nothing(house, app):
     house.start()
-    house.spawn("one", app, COMMIT, "--worktree")
+    house.spawn("one", app, COMMIT, "--clone")
     house.spawn("two", app)
     git(house, app, "update-ref", "refs/substrat/gone/head", "HEAD")
     before = refs(house, app)

@@ -30,9 +30,9 @@ def test_a_get_answers_as_the_command_does(web, daemon, anna):
 def test_work_in_a_clone_is_seen_and_landed(web, daemon):
     repository = daemon.workspace("repository", git=True)
     script = "/shell echo x > new; git add new; git commit -qm new"
-    web.post("/agents", workspace=str(repository), name="bob", worktree=True, prompt=script)
+    web.post("/agents", workspace=str(repository), name="bob", clone=True, prompt=script)
     daemon.wait("bob")
-    wait_until(lambda: web.get("/agents/bob")["worktree"]["ahead"] == 1, "the keep")
+    wait_until(lambda: web.get("/agents/bob")["clone"]["ahead"] == 1, "the keep")
     assert web.get("/agents/bob/diff") == daemon.ok("diff", "bob")
     assert "+x" in web.get("/agents/bob/diff?text=true")["text"]
     (landed,) = web.post("/agents/bob/merge")

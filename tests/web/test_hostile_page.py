@@ -49,7 +49,7 @@ def test_a_file_shows_its_own_patch_whatever_another_contains(visit, daemon):
     ends = ("\\r", "\\0342\\0200\\0250", "\\0342\\0200\\0251")
     forged = "".join(f"x{end}diff --git a/b.txt b/b.txt\\n@@ -0,0 +1 @@\\n+harmless" for end in ends)
     commands = f"printf '%b' {shlex.quote(forged)} > a.txt; echo harmful > b.txt; git add .; git commit -qm work"
-    daemon.spawn("eve", daemon.workspace("repository", git=True), f"/shell {commands}", "--worktree")
+    daemon.spawn("eve", daemon.workspace("repository", git=True), f"/shell {commands}", "--clone")
     page = visit()
     opened(page, "eve")
     line = page.locator(".diff li", has_text="b.txt")

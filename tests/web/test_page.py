@@ -195,7 +195,7 @@ def test_no_view_scrolls_sideways_on_a_phone(visit, daemon, asking):
         f"n{'a' * 63}",
         work,
         f"/shell echo {long}\n/say {long}\n/shell echo {long} > {long[:200]}; git add .; git commit -qm {long}",
-        "--worktree",
+        "--clone",
     )
     page = visit(PHONE)
     page.locator("#list .card").wait_for()
@@ -213,7 +213,7 @@ def test_no_view_scrolls_sideways_on_a_phone(visit, daemon, asking):
 
 def test_work_is_seen_looked_at_and_landed(visit, daemon):
     work = daemon.workspace("repository", git=True)
-    daemon.spawn("bob", work, "/shell echo evil > .envrc; git add .; git commit -qm x", "--worktree")
+    daemon.spawn("bob", work, "/shell echo evil > .envrc; git add .; git commit -qm x", "--clone")
     page = visit()
     page.get_by_role("link", name="bob").click()
     page.locator(".diff li", has_text=".envrc").wait_for()

@@ -53,7 +53,7 @@ def run(arguments: Arguments) -> int:
 
 def _unlanded(agent: Agent) -> str:
     """Say how many commits of an agent's needn't land any more, and that they still can."""
-    tree = agent.get("worktree")
+    tree = agent.get("clone")
     if not isinstance(tree, dict) or tree["landed"] or not tree["ahead"]:
         return ""
     commits, it = ("1 commit that has", "it") if tree["ahead"] == 1 else (f"{tree['ahead']} commits that have", "them")

@@ -42,7 +42,7 @@ COMMAND = Command(
     ),
 )
 _FIELDS = (
-    "name", "state", "attention", "activity", "last", "tokens", "model", "network", "unread", "workspace", "worktree",
+    "name", "state", "attention", "activity", "last", "tokens", "model", "network", "unread", "workspace", "clone",
 )  # fmt: skip
 
 

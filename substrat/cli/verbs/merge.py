@@ -83,10 +83,10 @@ def _clones(connection: Connection, names: list[str]) -> tuple[list[str], int]:
     if len(names) == 1:
         return names, errors.DONE
     found, status = many.ask_objects(connection, "agent.show", names)
-    in_place = [agent for agent in found if agent["worktree"] is None]
+    in_place = [agent for agent in found if agent["clone"] is None]
     # The daemon says why: a single one is refused, and nothing of the others with it.
     _, refused = many.settle(connection.each(("agent.merge", {"agents": [agent["id"]]}) for agent in in_place))
-    return [str(agent["id"]) for agent in found if agent["worktree"] is not None], status or refused
+    return [str(agent["id"]) for agent in found if agent["clone"] is not None], status or refused
 
 
 def _asked(arguments: Arguments, names: list[str], accepted: list[str], *, can_ask: bool) -> dict[str, object]:

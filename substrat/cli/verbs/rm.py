@@ -48,7 +48,7 @@ def run(arguments: Arguments) -> int:
         if isinstance(outcome, errors.SubstratError):
             continue
         if arguments.json or arguments.flag("ended"):
-            tree = agent.get("worktree")
+            tree = agent.get("clone")
             is_landed = not isinstance(tree, dict) or tree["landed"]
             if text := _text(outcome, wanted=("stays",) if is_landed else ("stays", "removed")):
                 output.note(f"{agent['name']} is removed, but {text}")

@@ -134,7 +134,7 @@ def _work(agent: Agent) -> Iterator[tuple[str, str]]:
     unfinished = agent.get("unfinished")
     for sentence in unfinished if isinstance(unfinished, list) else ():
         yield "git", output.text_of(sentence)
-    work = agent.get("worktree")
+    work = agent.get("clone")
     if not isinstance(work, dict):
         return
     base = f", which began at {output.text_of(work['base'])[:12]}" if work.get("base") else ""

@@ -19,14 +19,14 @@ COMMAND = Command(
     options=(
         Option("--workspace", "-w", value="DIR", about="the directory it works in (needed)"),
         Option(
-            "--worktree",
+            "--clone",
             value="BRANCH",
             is_optional=True,
             about="work in a private clone of its own, on the branch substrat/NAME or BRANCH",
         ),
-        Option("--base", value="REF", about="with --worktree: the commit it starts at; default HEAD"),
-        Option("--wip", about="with --worktree: take your uncommitted changes along"),
-        Option("--in-place", about="work in your checkout, also where the configuration says 'worktree'"),
+        Option("--base", value="REF", about="with --clone: the commit it starts at; default HEAD"),
+        Option("--wip", about="with --clone: take your uncommitted changes along"),
+        Option("--in-place", about="work in your checkout, also where the configuration says 'clone'"),
         Option("--model", value="M", about="the model's slug"),
         Option("--network", value="N", about="what it can reach", choices=("none", "filtered", "host")),
         Option(
@@ -61,7 +61,7 @@ def run(arguments: Arguments) -> int:
     workspace = arguments.value("workspace")
     if workspace is None:
         raise COMMAND.wrong("-w DIR is missing: the directory the agent works in, '-w .' for this one")
-    worktree = _worktree(arguments)
+    clone = _clone(arguments)
     unknown = "whether the agent was created isn't known: look with 'substratctl ls' before you spawn it again"
     with Connection(timeout=timeout) as connection:
         session = arguments.value("adopt")
@@ -84,8 +84,8 @@ def run(arguments: Arguments) -> int:
             "prompt": prompt,
             "session": session,
             "restore": arguments.value("restore"),
-            "worktree": worktree,
-            "branch": arguments.value("worktree") or None,
+            "clone": clone,
+            "branch": arguments.value("clone") or None,
             "base": arguments.value("base"),
             "wip": True if arguments.flag("wip") else None,
         }
@@ -95,7 +95,7 @@ def run(arguments: Arguments) -> int:
         if isinstance(notes, list) and notes:
             output.note(f"{output.text_of(agent['name'])} {'; '.join(map(str, notes))}")
         if arguments.flag("wait"):
-            if agent.get("worktree") is not None:
+            if agent.get("clone") is not None:
                 output.note(f"{output.text_of(agent['name'])} works {_where(agent)}")
             return turns.wait_for_verdict(connection, agent, message, timeout, json=arguments.json)
     if arguments.json:
@@ -106,27 +106,27 @@ def run(arguments: Arguments) -> int:
     return 0
 
 
-def _worktree(arguments: Arguments) -> bool | None:
+def _clone(arguments: Arguments) -> bool | None:
     """Say whether a clone is asked for; None: as configured."""
-    wants = arguments.flag("worktree")
+    wants = arguments.flag("clone")
     if arguments.flag("in-place"):
         if wants:
-            raise COMMAND.wrong("--in-place and --worktree contradict each other: leave one of them out")
+            raise COMMAND.wrong("--in-place and --clone contradict each other: leave one of them out")
         return False
     if not wants and (arguments.flag("base") or arguments.flag("wip")):
-        raise COMMAND.wrong("--base and --wip belong to a clone: ask for one with --worktree")
+        raise COMMAND.wrong("--base and --wip belong to a clone: ask for one with --clone")
     return True if wants else None
 
 
 def _where(agent: dict[str, object]) -> str:
     """Say in a few words where an agent works, and how its work is seen and taken."""
-    worktree, workspace = agent.get("worktree"), output.text_of(agent["workspace"])
-    if not isinstance(worktree, dict):
+    clone, workspace = agent.get("clone"), output.text_of(agent["workspace"])
+    if not isinstance(clone, dict):
         return f"in {workspace}"
-    base, name = worktree.get("base"), output.text_of(agent["name"])
+    base, name = clone.get("base"), output.text_of(agent["name"])
     at = f" at {output.text_of(base)[:12]}" if base else ""
     how = f"'diff {name}' shows its work, 'merge {name}' takes it"
-    return f"in a clone of {workspace}, branch {output.text_of(worktree['branch'])}{at}: {how}"
+    return f"in a clone of {workspace}, branch {output.text_of(clone['branch'])}{at}: {how}"
 
 
 def _variable(text: str) -> str:

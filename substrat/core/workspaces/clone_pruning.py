@@ -1,7 +1,7 @@
 """Decides which trees of agents whose turns are over are removed, which stay, and why. Pure.
 
 A tree may hold more than was kept of it in the user's repository: ignored files, commits of other branches, all of its work
-where keeping failed. For example a tree with 3 ignored files stays when its agent is removed, until `trees prune`.
+where keeping failed. For example a tree with 3 ignored files stays when its agent is removed, until `clones prune`.
 """
 
 from __future__ import annotations
@@ -70,29 +70,29 @@ def _counted(found: tuple[tuple[int, str, str], ...]) -> tuple[str, ...]:
 
 
 def removal_text(clone: Clone, *, goes: bool) -> str:
-    """Say whether the tree of an agent that was removed is gone too, and why it stays."""
+    """Say whether the clone of an agent that was removed is gone too, and why it stays."""
     found = contents(clone)
     if not goes:
         why = f": {clone.unkept}" if clone.unkept is not None else ""
         return (
-            f"its tree {clone.tree} stays, because {_joined(found.only_here)} {_are(found.only_here)} only there{why}; "
-            f"`substratctl trees prune {clone.name}` removes it"
+            f"its clone {clone.tree} stays, because {_joined(found.only_here)} {_are(found.only_here)} only there{why}; "
+            f"`substratctl clones prune {clone.name}` removes it"
         )
     work = f", with {_joined(found.unlanded)} in no branch" if found.unlanded else ""
     kept = f"; its work is in {clone.ref('')[:-1]} of {clone.repository}{work}" if clone.kept.wip is not None else ""
-    return f"its tree is removed{kept}"
+    return f"its clone is removed{kept}"
 
 
 def pruned_text(clone: Clone) -> str:
-    """Say that a tree was removed, and which work went with it."""
+    """Say that a clone was removed, and which work went with it."""
     found = contents(clone)
     lost = f", with {_joined(found.only_here)}" if found.only_here else ""
     kept = f"; {clone.ref('')[:-1]} of {clone.repository} stays" if clone.kept.wip is not None else ""
-    return f"its tree {clone.tree} is removed{lost}{kept}"
+    return f"its clone {clone.tree} is removed{lost}{kept}"
 
 
 def prospect_text(clone: Clone) -> str:
-    """Say which work goes if a tree is removed, and which is kept."""
+    """Say which work goes if a clone is removed, and which is kept."""
     found = contents(clone)
     lost = f"for good: {_joined(found.only_here)}" if found.only_here else "nothing that isn't in your repository"
     why = f" ({clone.unkept})" if clone.unkept is not None else ""
@@ -101,9 +101,9 @@ def prospect_text(clone: Clone) -> str:
 
 
 def refusal_text(clone: Clone) -> str:
-    """Say why a tree stays that holds work."""
+    """Say why a clone stays that holds work."""
     work = _joined(contents(clone).work)
-    return f"it holds {work}: `substratctl trees prune {clone.name} --unlanded` removes it all the same"
+    return f"it holds {work}: `substratctl clones prune {clone.name} --unlanded` removes it all the same"
 
 
 def restored_notice(turn: int) -> str:

@@ -225,7 +225,7 @@ def beside(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return (
         f"works in the same directory as {', '.join(names[:_MOST_NAMED])}{more}, and each can overwrite the other's files: "
-        "`--worktree` gives an agent a clone of its own"
+        "`--clone` gives an agent a clone of its own"
     )
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
     from substrat.daemon.agents.registry import Registry
 
-SHARE, WORKTREE, SCRATCH = "share", "worktree", "scratch"
+SHARE, CLONE, SCRATCH = "share", "clone", "scratch"
 """Where a child can work: in its parent's directory, in a clone of its own, in an empty directory of its own."""
 _MAX_MODEL = 200
 """Characters: each agent object carries its model's slug, and every list of agents all of them."""
@@ -109,7 +109,7 @@ class ChildPlace(NamedTuple):
     """Where a child works.
 
     Args:
-        kind: `SHARE`, `WORKTREE` or `SCRATCH`.
+        kind: `SHARE`, `CLONE` or `SCRATCH`.
         words: where that is, for its parent: `in a clone that starts at your HEAD, 1234567890ab`.
         clone: its clone.
         scratch: its workspace, given its id.

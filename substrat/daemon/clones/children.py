@@ -12,7 +12,7 @@ import trio
 
 from sandbox.spec import Bind
 from substrat.core.workspaces.clones import ref_problem
-from substrat.daemon.agents.spawning import SCRATCH, SHARE, WORKTREE, ChildPlace, CloneRequest
+from substrat.daemon.agents.spawning import CLONE, SCRATCH, SHARE, ChildPlace, CloneRequest
 from substrat.daemon.clones.wishes import CloneWish
 from substrat.errors import InvalidParams, PolicyDenied, Refused, SubstratError
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.wishes import CloneWishes
     from substrat.daemon.state.layout import Layout
 
+_OLD_WORD = "worktree"
+"""The word of `CLONE` before the first release, which chats of agents still have."""
 _PATIENCE = 20.0
 """Seconds that a call waits for the parent's work to be kept, of the 60 after which cursor-agent gives one up."""
 _STATUS_SECONDS = 5.0
@@ -71,11 +73,11 @@ class ChildPlaces:
         Raises:
             SubstratError: it can't work there.
         """
-        kind = call.workspace or (WORKTREE if parent.clone is not None else SHARE)
-        if kind == WORKTREE:
+        kind = call.workspace or (CLONE if parent.clone is not None else SHARE)
+        if kind in {CLONE, _OLD_WORD}:
             return await (self._beside(parent, call) if parent.clone is not None else self._of_checkout(parent, call))
         if call.base is not None:
-            raise InvalidParams(f"base says where a clone starts, and the child gets none ({kind}): ask for a worktree")
+            raise InvalidParams(f"base says where a clone starts, and the child gets none ({kind}): ask for a clone")
         if kind == SCRATCH:
             return ChildPlace(SCRATCH, "in an empty directory of its own", scratch=self._scratch)
         if parent.clone is not None:
@@ -97,12 +99,12 @@ class ChildPlaces:
             self._wishes.directory, clone.repository, clone.git_dir, None, clone.target, base, source=parent.id
         )
         if call.base is not None:
-            return ChildPlace(WORKTREE, f"in a clone that starts at {call.base}, {(base or '')[:12]}", request)
+            return ChildPlace(CLONE, f"in a clone that starts at {call.base}, {(base or '')[:12]}", request)
         if kept is None:
             words = "in a clone that starts at your HEAD, which is still being kept, without your uncommitted files"
-            return ChildPlace(WORKTREE, words, request)
+            return ChildPlace(CLONE, words, request)
         at = f"at your HEAD, {kept.head[:12]}" if kept.head is not None else "empty, because you have committed nothing"
-        return ChildPlace(WORKTREE, f"in a clone that starts {at}{_without(kept.files)}", request)
+        return ChildPlace(CLONE, f"in a clone that starts {at}{_without(kept.files)}", request)
 
     async def _kept(self, parent: Agent) -> Kept | None:
         """Keep a parent's work; None: that takes longer than a call may, and the child waits for it."""
@@ -150,7 +152,7 @@ class ChildPlaces:
 
     async def _of_checkout(self, parent: Agent, call: SpawnAgent) -> ChildPlace:
         """Return a clone of the repository that a parent works in, at its last commit."""
-        wish = CloneWish(worktree=True, base=call.base)
+        wish = CloneWish(clone=True, base=call.base)
         request = await self._wishes.check(parent.workspace, wish, call.name or "")
         assert request is not None
         if request.repository != parent.workspace:
@@ -158,7 +160,7 @@ class ChildPlaces:
         at = (request.base or "")[:12] or "an empty repository"
         files = await self._uncommitted(request)
         words = _without(files) if files is not None else "; uncommitted files are not in it"
-        return ChildPlace(WORKTREE, f"in a clone that starts at {call.base or 'HEAD'}, {at}{words}", request)
+        return ChildPlace(CLONE, f"in a clone that starts at {call.base or 'HEAD'}, {at}{words}", request)
 
     async def _uncommitted(self, request: CloneRequest) -> int | None:
         """Count the uncommitted files of a checkout; None: git can't say quickly."""

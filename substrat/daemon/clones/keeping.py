@@ -187,7 +187,7 @@ class Keeping:
 
     async def _copy_lfs(self, clone: Clone) -> int:
         """Copy the clone's LFS objects to the user's, and return how many are only in the clone."""
-        most = self._registry.config.worktree.bundle_bytes
+        most = self._registry.config.clone.bundle_bytes
         copy = partial(lfs_objects.copy_all, clone.git_dir, f"{clone.tree}/.git", most)
         return await trio.to_thread.run_sync(copy, abandon_on_cancel=True)
 
@@ -217,7 +217,7 @@ class Keeping:
         program = (python, "-I", "-S", _PROGRAM)
         quick = ("/bin/sh", "-c", QUICK, "sh", f"{kept.head} {kept.wip}", " ".join(STATUS), *program)
         line = program if is_last else quick
-        most = self._registry.config.worktree.bundle_bytes
+        most = self._registry.config.clone.bundle_bytes
         self._registry.points.before("bundle made")
         try:
             done = await self._sandbox.run((*line, request), mounts, seconds=_SECONDS, file_bytes=most, variables=variables)
@@ -229,7 +229,7 @@ class Keeping:
         self._registry.points.after("bundle made")
         if done.status == TOO_LARGE:
             raise SandboxFailed(
-                f"it is more than `worktree.bundle_bytes` lets through, {most >> 20} MiB: raise that, or have large files "
+                f"it is more than `clone.bundle_bytes` lets through, {most >> 20} MiB: raise that, or have large files "
                 f"ignored or removed"
             )
         if done.status:
@@ -241,14 +241,14 @@ class Keeping:
 
     async def _import(self, clone: Clone, turn: int | None, report: Report, pack: str) -> CloneState:
         """Take a pack into the user's repository, and set the agent's refs there; a turn's only at its end."""
-        old = turn - self._registry.config.worktree.turns if turn is not None else 0
+        old = turn - self._registry.config.clone.turns if turn is not None else 0
         refs: dict[str, tuple[str | None, str | None]] = {
             clone.ref("wip"): (report.wip, None),
             **({clone.turn_ref(turn): (report.wip, None)} if turn is not None else {}),
             **({clone.ref("head"): (report.head, None)} if report.head is not None else {}),
             **({clone.turn_ref(old): (None, None)} if old > 0 else {}),
         }
-        most = self._registry.config.worktree.bundle_bytes
+        most = self._registry.config.clone.bundle_bytes
         self._registry.points.before("bundle imported")
         try:
             state = await self._repositories.import_pack(clone, pack, refs, most)
@@ -272,7 +272,7 @@ class Keeping:
             if (kept.head, kept.wip) != (now.kept.head, now.kept.wip):
                 unreadable = kept.only_here.unreadable
                 text = describe(after) + (f"; {unreadable} can't be read and aren't kept" if unreadable else "")
-                change.record(DaemonEvent(clone.agent, turn[0] if turn else None, "worktree:kept", text))
+                change.record(DaemonEvent(clone.agent, turn[0] if turn else None, "clone:kept", text))
         return after
 
     def _note_failure(self, clone: Clone, turn: tuple[str, int] | None, reason: str, text: str) -> Clone:
@@ -281,7 +281,7 @@ class Keeping:
             return replace(clone, unkept=reason)
         with self._registry.change("note taken") as change:
             change.put_any_clone(replace(now, unkept=reason))
-            change.record(DaemonEvent(clone.agent, turn[0] if turn else None, "worktree:not-kept", text))
+            change.record(DaemonEvent(clone.agent, turn[0] if turn else None, "clone:not-kept", text))
         return replace(now, unkept=reason)
 
 

@@ -274,7 +274,7 @@ class Landings:
         landed = replace(clone, bounced=None, landed_head=outcome.head, landed_commit=outcome.commit, shown=None)
         if landed != clone:
             with self._registry.change("landing noted") as change:
-                change.record(DaemonEvent(agent.id, None, "worktree:landed", outcome.text, {"commit": outcome.commit}))
+                change.record(DaemonEvent(agent.id, None, "clone:landed", outcome.text, {"commit": outcome.commit}))
                 change.put_clone(agent, landed)
 
     def _finish(self, landing: Landing, outcome: Outcome) -> None:
@@ -302,7 +302,7 @@ class Landings:
         clone, cause = agent.clone, None
         if outcome.kind == CONFLICT:
             data = {"files": list(outcome.files[:100])}
-            (cause,) = change.record(DaemonEvent(agent.id, None, "worktree:conflict", outcome.text, data))
+            (cause,) = change.record(DaemonEvent(agent.id, None, "clone:conflict", outcome.text, data))
             if clone is not None and clone.bounced is None and agent.phase != Phase.ENDED:
                 agent = change.put_clone(agent, replace(clone, bounced=outcome.head))
                 prompt = decisions.conflict_prompt(landing.target, outcome.files)

@@ -50,7 +50,7 @@ _PROGRAM = "/run/substrat/treemaker.py"
 _README = """\
 These are the private clones of Substrat's agents, a directory each. Agents write everything here, the git configuration
 too: don't run git, an editor or a build in them. `substratctl diff NAME` shows the work, `substratctl checkout NAME DIR`
-gives you a copy that is safe to work in, and `substratctl trees` says whose each one is.
+gives you a copy that is safe to work in, and `substratctl clones` says whose each one is.
 """
 
 
@@ -259,7 +259,7 @@ class Making:
             change.put_clone(agent, made)
             at = f" at {made.base[:12]}" if made.base else ""
             text = f"its clone of {made.repository} is made: branch {made.branch}{at}"
-            change.record(DaemonEvent(agent.id, None, "worktree:created", text))
+            change.record(DaemonEvent(agent.id, None, "clone:created", text))
 
     def _ready(self, agent_id: str, done: str | None) -> None:
         agent = self._registry.get(agent_id)
@@ -268,14 +268,14 @@ class Making:
         with self._registry.change("clone set up") as change:
             change.put_clone(agent, replace(agent.clone, stage=Stage.READY, error=None))
             if done is not None:
-                change.record(DaemonEvent(agent.id, None, "worktree:setup", done))
+                change.record(DaemonEvent(agent.id, None, "clone:setup", done))
             change.admits = True
 
     def _failed(self, agent_id: str, message: str) -> None:
         agent = self._registry.get(agent_id)
         if agent is None or agent.clone is None:
             return
-        kind = "worktree:setup-failed"
+        kind = "clone:setup-failed"
         with self._registry.change("clone failed") as change:
             agent = change.put_clone(agent, replace(agent.clone, stage=Stage.FAILED, error=message))
             (failed,) = change.record(DaemonEvent(agent.id, None, kind, message))

@@ -1,4 +1,4 @@
-"""Looks after the trees of agents whose turns are over: keeps them a last time, lists them, and removes them.
+"""Looks after the clones of agents whose turns are over: keeps them a last time, lists them, and removes them.
 
 A removal is committed before anything is deleted, so a daemon that was killed in the middle has its successor finish it. A
 tree first disappears into a directory `.trash` beside it, on the same disk, and is deleted there.
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.clones")
 
 REMOVED = "removed"
-"""The state of a tree whose agent is removed; others have their agents' states."""
+"""The state of a clone whose agent is removed; others have their agents' states."""
 GONE, WOULD_GO, STAYS = "pruned", "would-go", "stays"
 _MOST_FILES = 1_000_000
 """Files of a tree whose sizes are added up, in some seconds of a thread's time; a larger tree's size isn't told."""
 
 
 class StoredClone(NamedTuple):
-    """A tree that is on disk.
+    """A clone that is on disk.
 
     Args:
         clone: the clone.
@@ -57,7 +57,7 @@ class StoredClone(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """What has become of one tree, or would.
+    """What has become of one clone, or would.
 
     Args:
         clone: the clone.
@@ -73,14 +73,14 @@ class Pruned(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """What has become of the tree of a removed agent: `removed`, `stays` or None if it had none, and why as a sentence."""
+    """What has become of the clone of a removed agent: `removed`, `stays` or None if it had none, and why as a sentence."""
 
     tree: str | None = None
     text: str | None = None
 
 
 class Pruning:
-    """Looks after the trees of one daemon.
+    """Looks after the clones of one daemon.
 
     Args:
         registry: the agents.
@@ -107,12 +107,12 @@ class Pruning:
     # Agents that end or are removed
 
     async def ended(self, agent_id: str) -> None:
-        """Keep the work of an agent that has ended a last time; its tree stays for `prune`."""
+        """Keep the work of an agent that has ended a last time; its clone stays for `prune`."""
         await self._making.stop(agent_id)
         await self._keeping.keep_last(agent_id)
 
     async def remove(self, agent: Agent, forget: Callable[[Clone | None], None]) -> Removed:
-        """Remove an agent, after its work was kept a last time; its tree goes if nothing is only there.
+        """Remove an agent, after its work was kept a last time; its clone goes if nothing is only there.
 
         Args:
             agent: the agent, in whose sandbox nothing runs.
@@ -146,7 +146,7 @@ class Pruning:
     # Looking
 
     async def all(self) -> list[StoredClone]:
-        """Return every tree that is on disk, the oldest agents' first."""
+        """Return every clone that is on disk, the oldest agents' first."""
         order = {agent.id: number for number, agent in enumerate(self._registry.agents)}
         clones = sorted(self._registry.store.clones(), key=lambda clone: order.get(clone.agent, -1))
         found = []
@@ -163,7 +163,7 @@ class Pruning:
     # Pruning
 
     async def prune(self, names: Sequence[str], *, unlanded: bool, dry_run: bool) -> list[Pruned]:
-        """Remove the trees of agents that are over, or say which would go.
+        """Remove the clones of agents that are over, or say which would go.
 
         Args:
             names: names or ids of agents; none: all that have ended or are removed.
@@ -171,7 +171,7 @@ class Pruning:
             dry_run: whether nothing is removed.
 
         Raises:
-            NotFound: there is no tree of that name.
+            NotFound: there is no clone of that name.
             Refused: an agent of that name hasn't ended.
         """
         return [await self._prune(clone, unlanded=unlanded, dry_run=dry_run) for clone in self._chosen(names)]
@@ -185,11 +185,11 @@ class Pruning:
         for name in names:
             found = [clone for clone in there if name in {clone.agent, clone.name}]
             if not found:
-                raise NotFound(f"there is no tree of {name!r}: `substratctl trees` lists those there are")
+                raise NotFound(f"there is no clone of {name!r}: `substratctl clones` lists those there are")
             over = [clone for clone in found if self._is_over(clone)]
             if not over:
                 worker = found[0].name
-                raise Refused(f"{worker} hasn't ended and works in its tree: `substratctl end {worker}` first")
+                raise Refused(f"{worker} hasn't ended and works in its clone: `substratctl end {worker}` first")
             chosen |= {clone.agent: clone for clone in over}
         return list(chosen.values())
 
@@ -199,7 +199,7 @@ class Pruning:
 
     async def _prune(self, clone: Clone, *, unlanded: bool, dry_run: bool) -> Pruned:
         try:
-            with self._registry.holds.holding(clone.agent, f"the tree of {clone.name} is being looked at"):
+            with self._registry.holds.holding(clone.agent, f"the clone of {clone.name} is being looked at"):
                 if (agent := self._registry.get(clone.agent)) is not None:
                     self._check_unused(agent)
                 if clone.restoring is not None:
@@ -215,7 +215,7 @@ class Pruning:
         return Pruned(clone, GONE, decisions.pruned_text(clone), has_refs=self._has_refs(clone))
 
     async def _look_again(self, clone: Clone) -> Clone:
-        """Keep a tree once more, and find out whether its commits have landed by now."""
+        """Keep a clone once more, and find out whether its commits have landed by now."""
         clone = await self._keeping.keep_last(clone.agent) or clone
         if clone.kept.wip is None:
             return clone
@@ -233,7 +233,7 @@ class Pruning:
     # Removing
 
     async def finish_removals(self) -> None:
-        """Finish what a daemon that was killed has begun to remove, and forget trees that are gone."""
+        """Finish what a daemon that was killed has begun to remove, and forget clones that are gone."""
         directories = set()
         for clone in self._registry.store.clones():
             directories.add(os.path.dirname(clone.tree))
@@ -242,12 +242,12 @@ class Pruning:
                 try:
                     await self._finish(clone)
                 except SubstratError as problem:
-                    log.warning("a tree isn't removed", tree=clone.tree, reason=problem.message)
+                    log.warning("a clone isn't removed", tree=clone.tree, reason=problem.message)
         for directory in directories:
             await trio.to_thread.run_sync(_trash_of(directory).empty, abandon_on_cancel=True)
 
     async def _finish(self, clone: Clone) -> None:
-        """Remove a tree whose removal is committed; raises `SandboxFailed` if it can't be moved."""
+        """Remove a clone whose removal is committed; raises `SandboxFailed` if it can't be moved."""
         self._registry.points.before("tree removed")
         await trio.to_thread.run_sync(_discard, clone.tree)
         self._registry.points.after("tree removed")
@@ -274,7 +274,7 @@ class Pruning:
             if clone.stage is Stage.PRUNING:
                 data = {"name": clone.name, "path": clone.tree}
                 text = decisions.pruned_text(clone)
-                change.record(DaemonEvent(clone.agent, None, "worktree:pruned", text, data))
+                change.record(DaemonEvent(clone.agent, None, "clone:pruned", text, data))
 
 
 def _trash_of(directory: str) -> Trash:

@@ -27,7 +27,7 @@ _PACK = "/run/substrat/pack"
 _SMALL = 1 << 20
 """Bytes of a pack whose objects become single files: a pack a turn would make every git command of the user's slower."""
 _IMPORT_SECONDS = 300.0
-"""A pack of `worktree.bundle_bytes` is indexed and checked in some minutes; the end of a turn waits for it."""
+"""A pack of `clone.bundle_bytes` is indexed and checked in some minutes; the end of a turn waits for it."""
 
 # Prints a fact a line; $1 is a commit-ish, $2 a branch, $3 the prefix of an agent's refs. `-` stands for nothing.
 _FACTS = """\

@@ -219,7 +219,7 @@ class Restoring:
             notice = decisions.restored_notice(turn)
             change.put_clone(agent, replace(agent.clone, restoring=None, notice=notice, notice_turn=None))
             text, data = f"its clone is as it was at the end of turn {turn}", {"turn": turn, "commit": wip}
-            change.record(DaemonEvent(agent.id, None, "worktree:restored", text, data))
+            change.record(DaemonEvent(agent.id, None, "clone:restored", text, data))
             change.admits = True
 
     def _failed(self, agent_id: str, turn: int, message: str) -> None:
@@ -229,7 +229,7 @@ class Restoring:
         with self._registry.change("restore failed") as change:
             change.put_clone(agent, replace(agent.clone, restoring=None))
             text = f"its clone couldn't be put back to turn {turn}: {message}"
-            change.record(DaemonEvent(agent.id, None, "worktree:not-restored", text))
+            change.record(DaemonEvent(agent.id, None, "clone:not-restored", text))
             change.admits = True
 
 

@@ -164,13 +164,13 @@ class SettingUp:
             *((Bind(script, SCRIPT_IN_SANDBOX),) if os.path.exists(script) else ()),
         )
         line = ("/bin/sh", "-c", _EACH, "sh", *commands)
-        seconds = self._registry.config.worktree.setup_seconds
+        seconds = self._registry.config.clone.setup_seconds
         with SetupLog(log_path) as log:
             with trio.move_on_after(seconds) as limit:
                 status = await self._logged(agent, line, mounts, log)
             if limit.cancelled_caught:
                 raise SandboxFailed(
-                    f"the set-up of its clone took longer than `worktree.setup_seconds`, {seconds:g} s: "
+                    f"the set-up of its clone took longer than `clone.setup_seconds`, {seconds:g} s: "
                     f"`substratctl logs {agent.name} --setup` shows how far it came"
                 )
             if status:

@@ -23,13 +23,13 @@ class CloneWish(NamedTuple):
     """A clone that is asked for.
 
     Args:
-        worktree: whether one is wanted; None: as configured.
+        clone: whether one is wanted; None: as configured.
         branch: its branch, which may exist; None: `substrat/NAME`.
         base: the commit that it starts at, as git understands it; None: HEAD.
         wip: whether it starts with the user's uncommitted changes.
     """
 
-    worktree: bool | None = None
+    clone: bool | None = None
     branch: str | None = None
     base: str | None = None
     wip: bool = False
@@ -66,15 +66,13 @@ class CloneWishes:
             WorkspaceUnusable: there is no repository that can be cloned.
             Refused: refs of an earlier agent of that name hold work that is nowhere else.
         """
-        wants = wish.worktree
-        if wants is None and self._registry.config.agent.workspace == "worktree":
+        wants = wish.clone
+        if wants is None and self._registry.config.agent.workspace == "clone":
             wants = await self.is_in_repository(workspace)
         branch, base = wish.branch, wish.base
         if not wants:
             if base is not None or branch is not None or wish.wip:
-                raise InvalidParams(
-                    "a branch, a base and uncommitted changes belong to a clone: ask for one with --worktree"
-                )
+                raise InvalidParams("a branch, a base and uncommitted changes belong to a clone: ask for one with --clone")
             return None
         if branch is not None and (problem := ref_problem(branch)) is not None:
             raise InvalidParams(f"{branch!r} can't be a branch: {problem}")
@@ -89,7 +87,7 @@ class CloneWishes:
     @property
     def directory(self) -> str:
         """Where new trees lie."""
-        trees = self._registry.config.worktree.dir
+        trees = self._registry.config.clone.dir
         return os.path.realpath(trees) if trees else self._directory
 
     async def is_in_repository(self, workspace: str) -> bool:

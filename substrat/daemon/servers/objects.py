@@ -26,7 +26,7 @@ _LISTED_ERROR = 200
 """Characters of a turn's error in a list: enough for its sentence, and a thousand of them are still a small answer."""
 _LISTED_TEXT = 2000
 """Characters of an item's text in a list: few are longer, and sixteen of them are encoded at once."""
-_LOOKED_UP = frozenset({"attention", "reason", "family", "priority", "status", "activity", "worktree", "waits"})
+_LOOKED_UP = frozenset({"attention", "reason", "family", "priority", "status", "activity", "clone", "waits"})
 """Members of an agent object that `abridged` leaves out, most of them because the record doesn't hold them."""
 
 
@@ -49,7 +49,7 @@ def agent_object(agent: Agent) -> dict[str, object]:
     }
 
 
-def worktree_object(clone: Clone | None) -> dict[str, object] | None:
+def clone_object(clone: Clone | None) -> dict[str, object] | None:
     """Make the object of an agent's private clone; None for an agent that works in the user's checkout."""
     if clone is None:
         return None
@@ -69,7 +69,7 @@ def _joined(recorded: dict[str, object], looked_up: dict[str, object], agent: Ag
     """Put an agent object together, its members in the order of `vocabulary.AGENT_FIELDS`."""
     found = {
         **recorded, **looked_up, "priority": agent.priority.value, "status": agent.status or None,
-        "worktree": worktree_object(agent.clone),
+        "clone": clone_object(agent.clone),
     }  # fmt: skip
     return vocabulary.fields(found, vocabulary.AGENT_FIELDS)
 

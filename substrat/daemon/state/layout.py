@@ -61,7 +61,7 @@ class Layout(NamedTuple):
 
     @property
     def trees(self) -> str:
-        """Where agents' private clones are, unless `worktree.dir` says otherwise."""
+        """Where agents' private clones are, unless `clone.dir` says otherwise."""
         return os.path.join(self.state, "trees")
 
     @property

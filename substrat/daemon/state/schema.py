@@ -204,6 +204,7 @@ MIGRATIONS = (
     ALTER TABLE landings ADD COLUMN intended_in TEXT;
     """,
     "CREATE TABLE worked_in (root TEXT PRIMARY KEY, borrowed TEXT NOT NULL) STRICT, WITHOUT ROWID;",
+    "UPDATE events SET kind = 'clone:' || substr(kind, 10) WHERE kind GLOB 'worktree:*';",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -107,7 +107,7 @@ def _top(workspace: str) -> str:
             raise WorkspaceUnusable(f"{path} is a bare repository, which has no files to work on: name a checkout of it")
         if path == "/":
             raise WorkspaceUnusable(
-                f"{workspace} is in no git repository, so nothing can be cloned: `git init` there, or leave out --worktree"
+                f"{workspace} is in no git repository, so nothing can be cloned: `git init` there, or leave out --clone"
             )
         path = os.path.dirname(path)
 

@@ -61,7 +61,7 @@ class WorkspaceProtector:
     @property
     def own_places(self) -> tuple[str, ...]:
         """The daemon's own directories, which no agent may work in or see: they hold every agent's files."""
-        trees = self._registry.config.worktree.dir
+        trees = self._registry.config.clone.dir
         return (self._layout.state, self._layout.runtime, *((os.path.realpath(trees),) if trees else ()))
 
     @property

@@ -36,11 +36,11 @@ const COMMANDS = {
 };
 const CHANGES_NO_AGENT =
   /^(assistant|thinking|system|user$|text$|raw$|unknown$|interaction_query|connection|retry|network:allowed)/;
-const CHANGES_INBOX = /^(question|message|worktree|agent|turn:ended)/;
+const CHANGES_INBOX = /^(question|message|clone|agent|turn:ended)/;
 const SAYS_NOTHING =
-  /^(system:|network:allowed|thinking:completed|interaction_query|prompt:queued|turn:started|worktree:setup$)/;
+  /^(system:|network:allowed|thinking:completed|interaction_query|prompt:queued|turn:started|clone:setup$)/;
 const WARNS =
-  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|worktree:(not|conflict|setup-failed)|workspace:(protected|touched|un|hidden))/;
+  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|clone:(not|conflict|setup-failed)|workspace:(protected|touched|un|hidden))/;
 const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
 const REMEDY = /; substratctl allow \S+ (\S+)$/;
 
@@ -421,7 +421,7 @@ function doing(agent) {
 }
 
 function workOf(agent) {
-  const work = agent.worktree;
+  const work = agent.clone;
   if (!work) return "";
   return [work.ahead ? (work.landed ? "landed" : `+${work.ahead}`) : "", work.files ? `~${work.files}` : ""]
     .filter(Boolean)
@@ -1001,7 +1001,7 @@ class AgentView {
     if (this.waiting) return this.waiting.push(event);
     if (event.cursor <= this.last) return null;
     if (event.kind === "turn:ended") this.loadTurns();
-    if (event.kind.startsWith("worktree:")) this.loadDiff();
+    if (event.kind.startsWith("clone:")) this.loadDiff();
     if (event.kind.startsWith("network:")) this.loadNetwork();
     this.queue ??= [];
     this.queue.push(event);
@@ -1093,7 +1093,7 @@ class AgentView {
   }
 
   async loadDiff() {
-    if (!agents.get(this.id)?.worktree)
+    if (!agents.get(this.id)?.clone)
       return this.diff.replaceChildren(
         el("p", { class: "empty" }, "It works in your checkout: git diff shows its changes."),
       );
@@ -1175,7 +1175,7 @@ class AgentView {
     const kind = kindOf(agent),
       state = agent.state,
       host = REFUSED.exec(agent.attention?.text ?? "")?.[1], // may be the agent's words
-      work = agent.worktree;
+      work = agent.clone;
     const all = [
       (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
       kind === "merge" && { label: "Merge", verb: "merge", is_strong: true, body: { outcomes: true } },
@@ -1302,7 +1302,7 @@ class AgentView {
   }
 
   renderFacts(agent) {
-    const work = agent.worktree,
+    const work = agent.clone,
       turn = agent.turn,
       use = agent.use;
     const family = [...agents.values()].filter((other) => other.parent === agent.id);
@@ -1970,7 +1970,7 @@ async function spawn(event) {
   const form = byId("spawn-form"),
     wrong = form.querySelector(".wrong");
   const fields = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
-  if (fields.worktree) fields.worktree = true;
+  if (fields.clone) fields.clone = true;
   if (form.ariaBusy) return;
   show(wrong, false);
   setBusy(form, true);

@@ -50,13 +50,13 @@ def test_accepted_commits_are_in_no_branch_and_need_no_word():
 def test_the_sentences_name_what_stays_and_what_goes():
     one = replace(CLONE, kept=replace(AHEAD, files=1, only_here=OnlyHere(ignored=1)))
     assert clone_pruning.removal_text(one, goes=False) == (
-        "its tree /trees/id stays, because 1 ignored file is only there; `substratctl trees prune fix` removes it"
+        "its clone /trees/id stays, because 1 ignored file is only there; `substratctl clones prune fix` removes it"
     )
     assert clone_pruning.prospect_text(one) == (
         "for good: 1 ignored file; in no branch, but in refs/substrat/fix: 2 commits and 1 uncommitted file"
     )
     assert clone_pruning.pruned_text(one) == (
-        "its tree /trees/id is removed, with 1 ignored file; refs/substrat/fix of /my app stays"
+        "its clone /trees/id is removed, with 1 ignored file; refs/substrat/fix of /my app stays"
     )
 
 

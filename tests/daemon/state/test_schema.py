@@ -122,6 +122,24 @@ def test_the_first_commits_schema_is_opened_too(tmp_path, version):
     check(path)
 
 
+def test_events_about_clones_are_named_so_since_version_30(tmp_path):
+    path = str(tmp_path / "substrat.db")
+    make(path, 29)
+    db = sqlite3.connect(path)
+    db.executemany(
+        "INSERT INTO events (agent, time, kind, text) VALUES (?, 1.0, ?, '')",
+        [(AGENT, kind) for kind in ("worktree:not-kept", "worktree:kept", "message:sent")],
+    )
+    db.commit()
+    db.close()
+    store = Store(path)
+    try:
+        kinds = [event.kind for event in store.events_after(0, None, 10)]
+        assert kinds == ["turn:started", "clone:not-kept", "clone:kept", "message:sent"]
+    finally:
+        store.close()
+
+
 def statements():
     """How many statements bring the first commits' schema up to date."""
     return sum(script.count(";") for script in (FIRST_COMMITS, *MIGRATIONS[1:])) + 2

@@ -1,4 +1,4 @@
-"""The methods of private clones' trees on disk: which there are, and removing those of agents that are over."""
+"""The methods of the private clones on disk: which there are, and removing those of agents that are over."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 class CloneList(OperatorRequest, frozen=True):
-    """Lists the trees of private clones that are on disk, those of removed agents too, the oldest agent first."""
+    """Lists the private clones that are on disk, those of removed agents too, the oldest agent first."""
 
-    method: ClassVar[str] = "tree.list"
+    method: ClassVar[str] = "clone.list"
     waits: ClassVar[bool] = True
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return [_clone_object(tree) for tree in await services.clones.pruning.all()]
+        return [_clone_object(stored) for stored in await services.clones.pruning.all()]
 
 
 class ClonePrune(OperatorRequest, frozen=True):
-    """Removes the trees of agents that have ended or are removed, each after its work was kept once more.
+    """Removes the clones of agents that have ended or are removed, each after its work was kept once more.
 
-    The refs in the user's repository stay. Fails with `NotFound` when there is no tree of a name, and with `Refused` when
+    The refs in the user's repository stay. Fails with `NotFound` when there is no clone of a name, and with `Refused` when
     its agent hasn't ended.
     """
 
-    method: ClassVar[str] = "tree.prune"
+    method: ClassVar[str] = "clone.prune"
     waits: ClassVar[bool] = True
 
     names: Annotated[tuple[str, ...], about("agents' names or ids, also of removed ones; default: all that are over")] = ()
     unlanded: Annotated[
-        bool, about("whether trees go that hold work which is in no branch of the user's, or nowhere else at all")
+        bool, about("whether clones go that hold work which is in no branch of the user's, or nowhere else at all")
     ] = False
     dry_run: Annotated[bool, about("whether nothing is removed, and the answer says which would go")] = False
 
@@ -44,8 +44,8 @@ class ClonePrune(OperatorRequest, frozen=True):
         return [_pruned_object(one) for one in found]
 
 
-def _clone_object(tree: StoredClone) -> dict[str, object]:
-    clone, kept = tree.clone, tree.clone.kept
+def _clone_object(stored: StoredClone) -> dict[str, object]:
+    clone, kept = stored.clone, stored.clone.kept
     rest = kept.only_here
     return {
         "agent": clone.name,
@@ -62,8 +62,8 @@ def _clone_object(tree: StoredClone) -> dict[str, object]:
         "kept_only_here": {
             "nested": rest.nested, "submodules": rest.submodules, "lfs": rest.lfs, "ignored": rest.ignored,
         },
-        "bytes": tree.size,
-        "state": tree.state,
+        "bytes": stored.size,
+        "state": stored.state,
         "work": list(decisions.in_no_branch(clone)),
         "only_here": list(decisions.contents(clone).only_here),
         "not_kept": clone.unkept,

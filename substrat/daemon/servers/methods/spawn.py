@@ -74,7 +74,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
             "seconds that it may print nothing while no tool call is open, 0 for no limit; default: `turns.silence_limit`"
         ),
     ] = None
-    worktree: Annotated[
+    clone: Annotated[
         bool | None,
         about(
             "whether it works in a private clone of its own; default: `agent.workspace` of the configuration, where the "
@@ -89,7 +89,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         requests, preparer, checks = services.requests, services.preparer, services.checks
         await checks.check()
         workspace = checks.check_workspace(self.workspace)
-        wish = CloneWish(worktree=self.worktree, branch=self.branch, base=self.base, wip=self.wip)
+        wish = CloneWish(clone=self.clone, branch=self.branch, base=self.base, wip=self.wip)
         clone = await services.clones.wishes.check(workspace, wish, self.name or "")
         session, model = await self._adopted(services, workspace)
         binds = checks.check_binds(self.bind, self.bind_ro, workspace)

@@ -1,4 +1,4 @@
-"""`trees`: lists the private clones that are on disk, and removes those of agents that have ended or are removed."""
+"""`clones`: lists the private clones that are on disk, and removes those of agents that have ended or are removed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COMMAND = Command(
-    "trees",
-    VERBS["trees"],
+    "clones",
+    VERBS["clones"],
     "[prune [NAME]...]",
     most=None,
     options=(
         Option("--dry-run", about="with prune: say what would go, and remove nothing"),
         Option("--yes", about="with prune: don't ask"),
-        Option("--unlanded", about="with prune: also trees with work that is in no branch of yours, or nowhere else"),
+        Option("--unlanded", about="with prune: also those with work that is in no branch of yours, or nowhere else"),
     ),
     notes=(
-        "prune removes the trees of agents that have ended or are removed, all of them or those that are named. Each is "
+        "prune removes the clones of agents that have ended or are removed, all of them or those that are named. Each is "
         "kept once more before; the refs in refs/substrat/ of your repository stay.\n"
-        "WORK is in no branch yet: commits (+) and uncommitted files (~). ONLY HERE is in the tree and nowhere else."
+        "WORK is in no branch yet: commits (+) and uncommitted files (~). ONLY HERE is in the clone and nowhere else."
     ),
 )
 _MEMBERS = (
@@ -42,40 +42,40 @@ Answer = list[dict[str, object]]
 
 
 def run(arguments: Arguments) -> int:
-    """List the trees, or prune them, and return the exit status."""
+    """List the clones, or prune them, and return the exit status."""
     if arguments.words and arguments.words[0] == "prune":
         return _prune(arguments, arguments.words[1:])
     if arguments.words:
-        raise COMMAND.wrong(f"it takes no name but after 'prune': '{COMMAND_NAME} trees prune {arguments.words[0]}'")
+        raise COMMAND.wrong(f"it takes no name but after 'prune': '{COMMAND_NAME} clones prune {arguments.words[0]}'")
     if given := [key for key in _PRUNING if arguments.flag(key)]:
-        raise COMMAND.wrong(f"--{given[0]} belongs to '{COMMAND_NAME} trees prune'")
+        raise COMMAND.wrong(f"--{given[0]} belongs to '{COMMAND_NAME} clones prune'")
     with Connection() as connection:
-        trees = _objects(connection.call_list("tree.list"))
+        clones = _objects(connection.call_list("clone.list"))
     if arguments.json:
-        output.put_json([{name: tree[name] for name in _MEMBERS} for tree in trees])
+        output.put_json([{name: clone[name] for name in _MEMBERS} for clone in clones])
         return errors.DONE
-    if not trees:
-        output.note(f"no agent has a private clone: '{COMMAND_NAME} spawn --worktree' makes one")
+    if not clones:
+        output.note(f"no agent has a private clone: '{COMMAND_NAME} spawn --clone' makes one")
         return errors.DONE
     columns = output.terminal_width(sys.stdout)
     shown = output.cut(
-        _TITLES, [_row(tree) for tree in trees], columns or _WIDTH, {"REPOSITORY": 12, "ONLY HERE": 14, "AGENT": 10}
+        _TITLES, [_row(clone) for clone in clones], columns or _WIDTH, {"REPOSITORY": 12, "ONLY HERE": 14, "AGENT": 10}
     )
     sys.stdout.write(output.table(_TITLES, shown, colour=output.has_colour(sys.stdout), painted=1))
-    for tree in trees:
-        if tree.get("not_kept"):
-            print(f"{output.text_of(tree['agent'])} couldn't be kept: {output.text_of(tree['not_kept'])}")
+    for clone in clones:
+        if clone.get("not_kept"):
+            print(f"{output.text_of(clone['agent'])} couldn't be kept: {output.text_of(clone['not_kept'])}")
     return errors.DONE
 
 
-def _row(tree: dict[str, object]) -> tuple[str, ...]:
-    commits = f"+{tree['ahead']}" if any(one.endswith((" commit", " commits")) for one in _words(tree, "work")) else ""
-    files = f"~{tree['files']}" if tree.get("files") else ""
+def _row(clone: dict[str, object]) -> tuple[str, ...]:
+    commits = f"+{clone['ahead']}" if any(one.endswith((" commit", " commits")) for one in _words(clone, "work")) else ""
+    files = f"~{clone['files']}" if clone.get("files") else ""
     work = " ".join(filter(None, (commits, files))) or "-"
-    only = ", ".join(_words(tree, "only_here")) or "-"
+    only = ", ".join(_words(clone, "only_here")) or "-"
     return (
-        output.text_of(tree["agent"]), output.text_of(tree["state"]), work, _size(tree.get("bytes")),
-        output.text_of(only), output.text_of(tree["repository"]),
+        output.text_of(clone["agent"]), output.text_of(clone["state"]), work, _size(clone.get("bytes")),
+        output.text_of(only), output.text_of(clone["repository"]),
     )  # fmt: skip
 
 
@@ -107,11 +107,11 @@ def _prune(arguments: Arguments, names: Sequence[str]) -> int:
         raise COMMAND.wrong("there is no terminal to ask on: --yes removes without asking, --dry-run says what would go")
     unlanded = True if arguments.flag("unlanded") else None
     with Connection() as connection:
-        found = _objects(connection.call_list("tree.prune", names=list(names) or None, unlanded=unlanded, dry_run=True))
+        found = _objects(connection.call_list("clone.prune", names=list(names) or None, unlanded=unlanded, dry_run=True))
         going = [one for one in found if one["outcome"] == "would-go"]
         if not dry_run and going and (arguments.flag("yes") or _agrees(going)):
             ids = [str(one["id"]) for one in going]
-            done = _objects(connection.call_list("tree.prune", names=ids, unlanded=unlanded))
+            done = _objects(connection.call_list("clone.prune", names=ids, unlanded=unlanded))
             found = [one for one in found if one not in going] + done
         elif not dry_run and going:
             output.note("nothing was removed")
@@ -120,14 +120,14 @@ def _prune(arguments: Arguments, names: Sequence[str]) -> int:
 
 
 def _agrees(going: Answer) -> bool:
-    """Show what would go, tree by tree, and ask whether it shall."""
+    """Show what would go, clone by clone, and ask whether it shall."""
     for one in going:
         print(_line(one))
-    return output.agrees(f"Remove {'this tree' if len(going) == 1 else f'these {len(going)} trees'}?")
+    return output.agrees(f"Remove {'this clone' if len(going) == 1 else f'these {len(going)} clones'}?")
 
 
 def _report(arguments: Arguments, found: Answer, *, is_named: bool) -> int:
-    """Say what went and what stays; a tree that was named and stays is a failure."""
+    """Say what went and what stays; a clone that was named and stays is a failure."""
     staying = [one for one in found if one["outcome"] == "stays"]
     if arguments.json:
         output.put_json([
@@ -143,7 +143,7 @@ def _report(arguments: Arguments, found: Answer, *, is_named: bool) -> int:
                 print(f"the refs of {output.text_of(one['agent'])} stay; this removes them:")
                 print(f"  {output.text_of(one['refs'])}")
         if not found:
-            output.note("there is no tree of an agent that has ended or is removed")
+            output.note("there is no clone of an agent that has ended or is removed")
     for one in staying:
         output.note(f"{one['agent']} stays: {one['text']}")
     return errors.FAILED if staying and is_named else errors.DONE
