@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from substrat import treekeeper
-from substrat.daemon.clones.git_sandbox import SAFE, settings
+from substrat.daemon.sandboxes import tame_git
 from substrat.treekeeper import OUT, TREE
 from tests.support.waiting import wait_until
 
@@ -23,7 +23,8 @@ def clone(tmp_path, monkeypatch):
     """A clone with files `a`, `b` and a submodule `lib` that isn't cloned; `git` works in it, `keep` keeps it."""
     tree, out = tmp_path / "tree", tmp_path / "out"
     out.mkdir()
-    for name, value in {**settings(SAFE), "GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_GLOBAL": os.devnull}.items():
+    tame = tame_git.variables(tame_git.AGENTS)
+    for name, value in {**tame, "GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_GLOBAL": os.devnull}.items():
         monkeypatch.setenv(name, value)
     places = {"TREE": tree, "OUT": out, "_OLD": out / "index", "_NEW": out / "index.new", "_GIT_DIR": tmp_path / "git"}
     for name, path in places.items():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sandbox import host
 from sandbox.spec import Bind, Tmpfs
-from substrat.daemon.sandboxes import oneshot, program
+from substrat.daemon.sandboxes import oneshot, program, tame_git
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
@@ -25,39 +25,6 @@ _MEMORY = 2 << 30
 """Bytes of data of each process: git holds an index, some packs' parts and, up to `core.bigFileThreshold`, a file."""
 _FILE_BYTES = 4 << 30
 """Bytes of the largest file that git may write, a pack: larger than any repository that is cloned in a few seconds."""
-
-SAFE = {
-    "safe.directory": "*",
-    "core.fsmonitor": "false",
-    "core.hooksPath": "/dev/null",
-    "core.alternateRefsCommand": "",
-    "core.sshCommand": "false",
-    "core.pager": "cat",
-    "credential.helper": "",
-    "gc.auto": "0",
-    "maintenance.auto": "false",
-    "core.bigFileThreshold": "16m",
-    "core.looseCompression": "1",
-    "pack.compression": "1",
-    "core.splitIndex": "false",
-    "index.sparse": "false",
-    "index.skipHash": "false",
-    "core.commitGraph": "false",
-    "pack.threads": "1",
-    "pack.windowMemory": "64m",
-    "submodule.recurse": "false",
-    "core.untrackedCache": "false",
-    "core.ignoreStat": "false",
-    "core.trustctime": "true",
-    "core.checkStat": "default",
-    "core.ignoreCase": "false",
-}
-"""Settings that keep git from starting programs of a repository's choice, within its limits, and from passing over files
-that have changed (git-config(1)).
-
-A large file is compressed as fast as can be, and once: packs take it over as it is. An agent's `commit-graph` could leave
-commits out."""
-
 
 _ALONE = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 """git reads no configuration of the user's, and takes no lock for a look."""
@@ -112,7 +79,7 @@ class GitSandbox:
         given = {**({"GIT_WORK_TREE": "/"} if variables and "GIT_DIR" in variables else {}), **(variables or {})}
         return await oneshot.run(
             bubblewrap, command, mounts, workdir, unreadable, seconds, limits=limits,
-            variables={**_ALONE, **settings(SAFE), **given},
+            variables={**_ALONE, **tame_git.variables(tame_git.AGENTS), **given},
         )  # fmt: skip
 
     async def git(
@@ -155,15 +122,6 @@ def said(done: OneshotResult) -> str:
     lines = [line for line in done.errors.decode("utf-8", "replace").splitlines() if line.strip()]
     words = lines[-1] if lines else f"it ended with {done.status}"
     return "".join(character if character.isprintable() else "?" for character in words)[:500]
-
-
-def settings(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which git takes settings before those of all files (git-config(1), GIT_CONFIG_COUNT)."""
-    found = {"GIT_CONFIG_COUNT": str(len(wanted))}
-    for number, (key, value) in enumerate(wanted.items()):
-        found[f"GIT_CONFIG_KEY_{number}"] = key
-        found[f"GIT_CONFIG_VALUE_{number}"] = value
-    return found
 
 
 def python_mounts(place: str, source: str) -> tuple[str, tuple[Mount, ...]]:

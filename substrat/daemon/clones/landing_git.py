@@ -20,10 +20,10 @@ import trio
 from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces import diffs
 from substrat.core.workspaces.landing import LandingMode, Surroundings
-from substrat.daemon.clones import git_sandbox
 from substrat.daemon.clones.git_sandbox import said
 from substrat.daemon.clones.repository import NOTHING, RefMoved
 from substrat.daemon.kernel import descriptors, helper, sandbox_process
+from substrat.daemon.sandboxes import tame_git
 from substrat.daemon.workspaces import git_programs, git_written
 from substrat.errors import Conflict, Refused
 
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
 
-_QUIET = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+_QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+"""git on the host asks nothing, writes no index for a look, and says what it says in English."""
 _CHECKOUT_SECONDS = 120.0
 """`git merge --ff-only` writes some gigabytes of files in that time."""
 # Prints the entries of a commit's symbolic links and files `HEAD`, each ended by a NUL, then an empty one, then a size and
@@ -199,8 +200,7 @@ class LandingGit:
 
     async def _check_clean(self, clone: Clone) -> None:
         """Raise `Refused` while changes aren't committed that went along into the clone: they would land with it."""
-        tame = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-optional-locks")
-        changed = await self._host(clone.repository, *tame, "status", "--porcelain")
+        changed = await self._host(clone.repository, "status", "--porcelain")
         if lines := changed.splitlines():
             files = "1 file is" if len(lines) == 1 else f"{len(lines)} files are"
             raise Refused(
@@ -309,7 +309,8 @@ class LandingGit:
             raise RefMoved(f"{checkout} has another branch or commit checked out by now")
         with self._lasting(landing.id) as lock:
             line = (*_FAST_FORWARD, commit)
-            done = await self._run_on_host(checkout, line, _plain(landing.target), (lock,))
+            own = {f"branch.{landing.target}.mergeOptions": ""}
+            done = await self._run_on_host(checkout, line, own, (lock,))
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             words = " ".join(line.strip() for line in lines[:6])
@@ -361,7 +362,7 @@ class LandingGit:
     async def add_worktree(self, clone: Clone, path: str, commit: str) -> None:
         """Make a linked worktree of the user's repository at a commit, on no branch; raises `Conflict` if git refuses."""
         line = ("worktree", "add", "--quiet", "--detach", "--", path, commit)
-        done = await self._run_on_host(clone.repository, line, _plain(""))
+        done = await self._run_on_host(clone.repository, line)
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise Conflict(f"git can't make {path}: {' '.join(line.strip() for line in lines[-3:])}")
@@ -409,16 +410,10 @@ class LandingGit:
         descriptors.keep_private()
         try:
             with trio.fail_after(_CHECKOUT_SECONDS):
-                environment = {**self._environ, **_QUIET, **git_sandbox.settings(settings or {})}
+                tame = tame_git.variables({**tame_git.PERSONS, **(settings or {})})
+                environment = {**self._environ, **_QUIET, **tame}
                 return await helper.run(("git", "-C", directory, *arguments), environment, files)
         except trio.TooSlowError:
             raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
         except OSError as problem:
             raise Conflict(f"git can't be started: {problem.strerror}: install git") from None
-
-
-def _plain(target: str) -> dict[str, str]:
-    """Return the settings with which git only moves a branch and its files: no hooks, monitors, merge options, gc."""
-    own = {f"branch.{target}.mergeOptions": ""} if target else {}
-    off = dict.fromkeys(("core.fsmonitor", "submodule.recurse", "maintenance.auto"), "false")
-    return {"core.hooksPath": "/dev/null", "gc.auto": "0", **off, **own}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from sandbox.spec import Bind, Mount
-from substrat.daemon.sandboxes import oneshot
+from substrat.daemon.sandboxes import oneshot, tame_git
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
@@ -27,14 +27,10 @@ _LARGEST_INDEX = 64 << 20
 _LARGEST_HEAD = 4096
 """Bytes: the name of a branch, which is a path (limits.h, PATH_MAX)."""
 _LARGEST = {"index": _LARGEST_INDEX, "HEAD": _LARGEST_HEAD}
-SAFE_GIT = """\
-git() {
-    command git -c safe.directory='*' -c core.fsmonitor=false -c core.hooksPath=/dev/null -c core.alternateRefsCommand= \
-        -c core.sshCommand=false -c credential.helper= -c core.pager=cat -c core.attributesFile=/dev/null "$@"
-}"""
-"""Makes a shell's git run nothing of a repository's choice, as far as that can be told."""
+TAME = tame_git.variables({**tame_git.PERSONS, "safe.directory": "*", "core.attributesFile": "/dev/null"})
+"""The variables of git in a sandbox that shows a workspace: nothing outside of it decides how git reads it."""
 # Takes the entry's mode and blob from the index and puts them back; $1 is the path.
-_CLEAR_ENTRY = f"""{SAFE_GIT}
+_CLEAR_ENTRY = """\
 entry=$(git ls-files --stage -- "$1") && [ -n "$entry" ] || exit 0
 set -- "$1" $entry
 git update-index --cacheinfo "$2,$3,$1"
@@ -69,8 +65,9 @@ async def forget_size(
     command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
     try:
         done = await oneshot.run(
-            bubblewrap, command, tuple(_mounts(workspace, git, protected)), workspace, unreadable, _INDEX_PATIENCE_S
-        )
+            bubblewrap, command, tuple(_mounts(workspace, git, protected)), workspace, unreadable, _INDEX_PATIENCE_S,
+            variables=TAME,
+        )  # fmt: skip
     except SandboxFailed as problem:
         log.info("git wasn't asked", reason=problem.message)
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sandbox.spec import Bind
 from substrat.daemon.agents.findings import UNFILTERED, Found
 from substrat.daemon.sandboxes import clone_mounts, oneshot
-from substrat.daemon.sandboxes.git import SAFE_GIT
+from substrat.daemon.sandboxes.git import TAME
 from substrat.daemon.workspaces.protected_paths import listed
 from substrat.errors import SandboxFailed
 
@@ -29,13 +29,13 @@ _MOST = 50
 _FILTERED = (b"version https://git-lfs.github.com/spec/", b"\0GITCRYPT\0")
 """How files begin that a filter has made."""
 # Prints the files that differ from a commit, each with the filter that its attributes name. $1 is the commit, or empty.
-_CHANGED = f"""{SAFE_GIT}
-since=${{1:-$(git hash-object -t tree /dev/null)}}
+_CHANGED = """\
+since=${1:-$(git hash-object -t tree /dev/null)}
 git diff-index --cached --no-renames --diff-filter=d --name-only -z "$since" -- | head -c 4000000 |
     git check-attr --cached -z --stdin filter
 """
 # Prints how files of the index begin, in hexadecimal digits, a line each.
-_BEGINNINGS = f"""{SAFE_GIT}
+_BEGINNINGS = """\
 for path; do git cat-file blob ":0:$path" | head -c 64 | od -An -v -tx1 | tr -d ' \\n'; echo; done
 """
 
@@ -73,7 +73,7 @@ async def find(
 
     async def ask(script: str, *words: str) -> bytes:
         command = ("/bin/sh", "-c", script, "sh", *words)
-        done = await oneshot.run(bubblewrap, command, mounts, top, unreadable, _PATIENCE_S)
+        done = await oneshot.run(bubblewrap, command, mounts, top, unreadable, _PATIENCE_S, variables=TAME)
         if done.status:
             raise SandboxFailed(done.errors.decode("utf-8", "replace").strip()[:200])
         return done.output

@@ -52,9 +52,9 @@ def remembered(repository, monkeypatch):
     git(repository, "add", ".")
     runs, run = [], oneshot.run
 
-    async def counted(*arguments):
+    async def counted(*arguments, **more):
         runs.append(arguments)
-        return await run(*arguments)
+        return await run(*arguments, **more)
 
     monkeypatch.setattr(oneshot, "run", counted)
     return repository, scan(str(repository)), runs

@@ -1,0 +1,99 @@
+"""A person's repository with an agent's commits in it, and the parts that land them, with real git and no daemon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from substrat.core.workspaces.clones import Clone, Kept
+from substrat.core.workspaces.landing import Landing, LandingMode
+from substrat.daemon.clones.landing_git import LandingGit
+from substrat.daemon.clones.repository import Repositories
+from substrat.daemon.workspaces.git_places import Borrowing
+from tests.daemon.clones.direct_git import DirectGit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Room:
+    """A repository whose branch `main` is checked out, and an agent's branch that begins at its first commit.
+
+    Args:
+        directory: where all of it lies.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.top, home = directory / "app", directory / "home"
+        self.environ = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C"}
+        for made in (home, directory / "tmp"):
+            made.mkdir()
+        (home / ".gitconfig").write_text(
+            "[user]\n\tname = Me\n\temail = me@example.invalid\n[init]\n\tdefaultBranch = main\n"
+        )
+        self.home = home
+        self.sandbox = DirectGit(directory / "tmp")
+        self.repositories = Repositories(self.sandbox, Borrowing(()))
+        self.landing_git = LandingGit(self.sandbox, self.repositories, self.environ, str(directory / "trees"), lambda: 60.0)
+        subprocess.run(["git", "init", "-q", self.top], env=self.environ, check=True)
+        self.commit({"README": "one\n"})
+        self.clone = Clone(
+            "id", "fix", str(directory / "trees" / "id"), str(self.top), str(self.top / ".git"), str(self.top),
+            "substrat/fix", "main", self.git("rev-parse", "HEAD"),
+        )  # fmt: skip
+
+    def git(self, *words: str, given: bytes = b"", at: Path | None = None) -> str:
+        """Run the person's git in the checkout, or elsewhere."""
+        line = ("git", "-C", str(at or self.top), *words)
+        done = subprocess.run(line, env=self.environ, input=given, capture_output=True, check=False)
+        assert done.returncode == 0, (words, done.stderr)
+        return done.stdout.decode("utf-8", "surrogateescape").strip()
+
+    def commit(self, files: dict[str, str | bytes | None], subject: str = "x", at: Path | None = None) -> str:
+        """Write files in the checkout, or elsewhere, delete those that are None, commit them, and return the commit."""
+        top = at or self.top
+        for name, content in files.items():
+            path = top / name
+            if content is None:
+                path.unlink()
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content if isinstance(content, bytes) else content.encode())
+            self.git("add", "-f", "--", name, at=at)
+        self.git("commit", "-q", "--allow-empty", "-m", subject, at=at)
+        return self.git("rev-parse", "HEAD", at=at)
+
+    def agent_commits(self, *changes: dict[str, str | bytes | None]) -> str:
+        """Commit for the agent, after what it has committed before, and return its head."""
+        work = self.top.parent / "work"
+        if not work.exists():
+            self.git("worktree", "add", "-q", "--detach", str(work), str(self.clone.base))
+        for files in changes:
+            self.commit(files, f"add {', '.join(files)}", at=work)
+        return self.is_kept(self.git("rev-parse", "HEAD", at=work))
+
+    def is_kept(self, head: str) -> str:
+        """Take a commit as the agent's kept head, and return it."""
+        self.git("update-ref", "refs/substrat/fix/head", head)
+        self.git(
+            "update-ref", "refs/substrat/fix/wip", self.git("commit-tree", "-p", head, "-m", "wip", f"{head}^{{tree}}")
+        )
+        self.clone = replace(self.clone, kept=Kept(head=head))
+        return head
+
+    def tip(self, branch: str = "main") -> str:
+        """Return a branch's commit."""
+        return self.git("rev-parse", f"refs/heads/{branch}")
+
+    def landing(self, mode: LandingMode = LandingMode.MERGE) -> Landing:
+        """Return a landing of the agent's work."""
+        return Landing(1, "id", "main", mode)
+
+
+@pytest.fixture
+def room(tmp_path):
+    return Room(tmp_path)

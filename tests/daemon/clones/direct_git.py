@@ -1,0 +1,66 @@
+"""A `GitSandbox` without a sandbox: git and the scripts run directly, so the room of clones is tested without a daemon."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import trio
+
+from sandbox.spec import Bind
+from substrat.daemon.clones.git_sandbox import GitSandbox
+from substrat.daemon.sandboxes import tame_git
+from substrat.daemon.sandboxes.oneshot import OneshotResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from sandbox.spec import Mount
+
+_TEMPORARY = re.compile(r"(?<![\w/])/tmp/(?=[\w.-]+(?![\w./-]))")  # a file there, such as `/tmp/index`
+_ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "HOME": "/nonexistent", "LC_ALL": "C"}
+
+
+class DirectGit(GitSandbox):
+    """Runs what it is given on the host's own files; a place where a mount shows another path is replaced in all words.
+
+    Args:
+        directory: takes the files that a sandbox has in its own `/tmp`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._tmp = directory
+        self.commands: list[tuple[str, ...]] = []
+
+    async def run(
+        self,
+        command: tuple[str, ...],
+        mounts: tuple[Mount, ...],
+        workdir: str = "/",
+        *,
+        seconds: float = 60.0,
+        file_bytes: int = 0,
+        variables: Mapping[str, str] | None = None,
+    ) -> OneshotResult:
+        self.commands.append(command)
+        shown = {mount.target: mount.source for mount in mounts if isinstance(mount, Bind) and mount.target != mount.source}
+
+        def outside(word: str) -> str:
+            for target, source in sorted(shown.items(), reverse=True):  # the longer of two that begin alike comes first
+                word = re.sub(rf"{re.escape(target)}(?![\w.-])", source.replace("\\", r"\\"), word)
+            return _TEMPORARY.sub(f"{self._tmp}/", word)
+
+        given = {**({"GIT_WORK_TREE": "/"} if variables and "GIT_DIR" in variables else {}), **(variables or {})}
+        environ = {
+            "PATH": os.environ["PATH"], **_ALONE, **tame_git.variables(tame_git.AGENTS),
+            **{name: outside(value) for name, value in given.items()},
+        }  # fmt: skip
+        with trio.fail_after(seconds):
+            done = await trio.run_process(
+                [outside(word) for word in command], env=environ, cwd=outside(workdir), check=False,
+                capture_stdout=True, capture_stderr=True, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        return OneshotResult(done.returncode, done.stdout, done.stderr)
