@@ -36,6 +36,7 @@ from substrat.daemon.clones.children import ChildPlaces
 from substrat.daemon.clones.clones import Clones
 from substrat.daemon.clones.diffing import Diffing
 from substrat.daemon.clones.git_sandbox import GitSandbox
+from substrat.daemon.clones.host_git import HostGit
 from substrat.daemon.clones.keeping import Keeping
 from substrat.daemon.clones.landing import Landings
 from substrat.daemon.clones.landing_git import LandingGit
@@ -224,10 +225,12 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             runner = TurnRunner(registry, layout, preparer.protector.placeholders, nursery, turns, starter, end_steps)
             chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.unreadable.paths)
             landing_wanted = Wakeup()
+            host_git = HostGit(git_sandbox, repositories, settings.environ, layout.trees)
             landing_git = LandingGit(
-                git_sandbox, repositories, settings.environ, layout.trees, lambda: registry.config.clone.check_seconds
-            )
-            landings = Landings(registry, repositories, landing_git, landing_wanted)
+                git_sandbox, repositories, host_git, settings.environ, layout.trees,
+                lambda: registry.config.clone.check_seconds,
+            )  # fmt: skip
+            landings = Landings(registry, repositories, landing_git, host_git, landing_wanted)
             allow_lists = AllowLists(registry, networks)
             renaming = Renaming(registry, families.waits, repositories, git_sandbox, keeping, exec_sessions.check_none)
             pruning = Pruning(registry, repositories, keeping, making, exec_sessions.check_none)
@@ -236,7 +239,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
                 registry, git_sandbox, repositories, keeping, making, diffing, restore_wanted, layout.trees,
                 preparer.protector.borrowing, exec_sessions.check_none,
             )  # fmt: skip
-            checkouts = Checkouts(registry, repositories, landing_git, lambda: preparer.protector.own_places)
+            checkouts = Checkouts(registry, repositories, landing_git, host_git, lambda: preparer.protector.own_places)
             clones = Clones(repositories, wishes, keeping, diffing, landings, pruning, restoring, checkouts)
             services = Services(
                 requests, families, AgentObjects(registry, families.overview), TurnQuestions(turns, groups), preparer,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.landing import Suspect
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.landing_git import LandingGit
     from substrat.daemon.clones.repository import Repositories
 
@@ -54,16 +55,23 @@ class Checkouts:
     Args:
         registry: the agents.
         repositories: the users' repositories.
-        git: compares commits, and runs the user's git.
+        git: compares commits.
+        host: makes the copy.
         own_places: returns the daemon's own directories.
     """
 
     def __init__(
-        self, registry: Registry, repositories: Repositories, git: LandingGit, own_places: Callable[[], tuple[str, ...]]
+        self,
+        registry: Registry,
+        repositories: Repositories,
+        git: LandingGit,
+        host: HostGit,
+        own_places: Callable[[], tuple[str, ...]],
     ) -> None:
         self._registry = registry
         self._repositories = repositories
         self._git = git
+        self._host = host
         self._own_places = own_places
 
     async def make(self, clone: Clone, directory: str, accepted: Iterable[str]) -> Checkout:
@@ -96,7 +104,7 @@ class Checkouts:
                 f"when they have ended"
             )
         with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
-            await self._git.add_worktree(clone, path, head)
+            await self._host.add_worktree(clone, path, head)
         return Checkout(
             MADE, path, head, (),
             f"{path} has {clone.name}'s work at {head[:12]}, on no branch; `git -C {shlex.quote(clone.repository)} "

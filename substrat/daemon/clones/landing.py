@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.landing_git import LandingGit
     from substrat.daemon.clones.repository import CloneState, Repositories
 
@@ -64,15 +65,19 @@ class Landings:
     Args:
         registry: the agents.
         repositories: the users' repositories.
-        git: git's part of it.
+        git: git's part of it before the branch moves.
+        host: moves the branch.
         wanted: is set when a landing was asked for.
     """
 
-    def __init__(self, registry: Registry, repositories: Repositories, git: LandingGit, wanted: Wakeup) -> None:
+    def __init__(
+        self, registry: Registry, repositories: Repositories, git: LandingGit, host: HostGit, wanted: Wakeup
+    ) -> None:
         self._registry = registry
         self._store = registry.store
         self._repositories = repositories
         self._git = git
+        self._host = host
         self._wanted = wanted
         self._busy: set[tuple[str, str]] = set()
         self._heard_by: Counter[str] = Counter()
@@ -158,7 +163,7 @@ class Landings:
             self._wanted.set()
 
     async def _decide(self, landing: Landing) -> None:
-        await self._git.end_of_earlier_move(landing.id)
+        await self._host.end_of_earlier_move(landing.id)
         agent = self._registry.get(landing.agent)
         if agent is None or agent.clone is None:
             outcome = Outcome(REFUSED, _REMOVED)
@@ -206,7 +211,7 @@ class Landings:
                         return found
                     looked_at = (tip, found)
                 commit = looked_at[1]
-                checkout = await self._git.checkout(clone, landing.target)
+                checkout = await self._host.checkout(clone, landing.target)
                 if checkout is not None and checkout != closed_for:
                     closed_for = checkout
                     if await self._close(clone, landing, checkout.top, closed):
@@ -216,7 +221,7 @@ class Landings:
                 place = checkout.top if checkout is not None else None
                 await until_stored(partial(self._intend, landing, commit, head, place))
                 self._registry.points.before("branch moved")
-                await self._git.move(clone, landing, commit, tip, checkout)
+                await self._host.move(clone, landing, commit, tip, checkout)
                 self._registry.points.after("branch moved")
             except Conflicting as conflict:
                 return landing_outcome.conflict(agent.name, landing.target, conflict.files)._replace(head=head)

@@ -6,12 +6,9 @@ Git runs in a sandbox, but for two things. The user's name is asked of his git, 
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shlex
 import shutil
 import tempfile
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,27 +18,19 @@ from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces import diffs
 from substrat.core.workspaces.landing import LandingMode, Surroundings
 from substrat.daemon.clones.git_sandbox import said
-from substrat.daemon.clones.repository import NOTHING, RefMoved
-from substrat.daemon.kernel import descriptors, helper, sandbox_process
-from substrat.daemon.sandboxes import tame_git
-from substrat.daemon.workspaces import git_programs, git_written
-from substrat.errors import Conflict, Refused
+from substrat.daemon.workspaces import git_programs
+from substrat.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from subprocess import CompletedProcess
+    from collections.abc import Callable, Mapping
 
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
     from substrat.core.workspaces.landing import Landing
     from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.repository import Repositories
-    from substrat.daemon.workspaces.git_places import GitPlaces
 
-_QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-"""git on the host asks nothing, writes no index for a look, and says what it says in English."""
-_CHECKOUT_SECONDS = 120.0
-"""`git merge --ff-only` writes some gigabytes of files in that time."""
 # Prints the entries of a commit's symbolic links and files `HEAD`, each ended by a NUL, then an empty one, then a size and
 # the target of each link in the same order.
 _AROUND = """\
@@ -51,18 +40,8 @@ grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' /tmp/tree
 printf '\\0'
 git ls-tree -r "$1" | sed -n "s/^120000 blob \\([0-9a-f]*\\)$tab.*/\\1/p" | git cat-file --batch='%(objectsize)'
 """
-_LOOK_AGAIN = 0.05
-"""Seconds between two looks whether a killed daemon's git has ended, which takes as long as it writes files."""
 _SAID = 300
 """Characters of a failed check's last line in a sentence."""
-
-
-_FAST_FORWARD = (
-    "merge", "--ff-only", "--quiet", "--commit", "--no-squash", "--no-autostash", "--no-verify-signatures", "--no-edit",
-    "--no-overwrite-ignore",
-)  # fmt: skip
-"""A move to the commit that was previewed, also where the user's settings (`merge.*`) say otherwise (git-merge(1)). By
-default git takes an ignored file, such as `.env`, for one that it may overwrite."""
 
 
 class Conflicting(Exception):
@@ -79,6 +58,7 @@ class LandingGit:
     Args:
         sandbox: runs git.
         repositories: the users' repositories.
+        host: asks the user's own git.
         environ: the daemon's own environment.
         directory: where checks get their files.
         check_seconds: returns how long a check may take.
@@ -88,14 +68,15 @@ class LandingGit:
         self,
         sandbox: GitSandbox,
         repositories: Repositories,
-        environ: dict[str, str],
+        host: HostGit,
+        environ: Mapping[str, str],
         directory: str,
         check_seconds: Callable[[], float],
     ) -> None:
         self._sandbox = sandbox
         self._repositories = repositories
-        wanted = {"PATH", "HOME", "XDG_CONFIG_HOME", "LANG"}
-        self._environ = {name: value for name, value in environ.items() if name in wanted}
+        self._host = host
+        self._environ = environ
         self._directory = directory
         self._check_seconds = check_seconds
 
@@ -150,7 +131,7 @@ class LandingGit:
 
     async def notes(self, clone: Clone) -> tuple[str, ...]:
         """Return sentences that a person must know after a landing."""
-        if (await self._host(clone.repository, "config", "--get", "--type=bool", "commit.gpgsign")).strip() == "true":
+        if (await self._host.ask(clone.repository, "config", "--get", "--type=bool", "commit.gpgsign")).strip() == "true":
             return ("commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned",)
         return ()
 
@@ -200,7 +181,7 @@ class LandingGit:
 
     async def _check_clean(self, clone: Clone) -> None:
         """Raise `Refused` while changes aren't committed that went along into the clone: they would land with it."""
-        changed = await self._host(clone.repository, "status", "--porcelain")
+        changed = await self._host.ask(clone.repository, "status", "--porcelain")
         if lines := changed.splitlines():
             files = "1 file is" if len(lines) == 1 else f"{len(lines)} files are"
             raise Refused(
@@ -227,7 +208,7 @@ class LandingGit:
         """Return the user's name for a commit; raises `Refused` if git doesn't know it."""
         found = {}
         for part in ("name", "email"):
-            value = (await self._host(clone.repository, "config", "--get", f"user.{part}")).strip()
+            value = (await self._host.ask(clone.repository, "config", "--get", f"user.{part}")).strip()
             if not value:
                 raise Refused(f"git doesn't know who you are: `git config --global user.{part} …` tells it")
             for role in ("AUTHOR", "COMMITTER"):
@@ -264,121 +245,6 @@ class LandingGit:
                 f"the check `{command}` fails on {clone.name}'s merged files with {done.status}{words}; nothing was changed"
             )
 
-    async def checkout(self, clone: Clone, branch: str) -> GitPlaces | None:
-        """Return where a branch is checked out, None when it is nowhere; raises `Conflict` if it can't be moved there."""
-        top = await self._checkout_of(clone, f"refs/heads/{branch}")
-        if top is None:
-            return None
-        if not await trio.to_thread.run_sync(os.path.lexists, top):
-            raise Conflict(f"{branch} is checked out in {top}, which is gone: `git worktree prune` in {clone.repository}")
-        found = await trio.to_thread.run_sync(self._repositories.places, top)
-        if (found.top, found.common) != (top, clone.git_dir):
-            raise Conflict(
-                f"{top} has {branch} checked out and is no checkout of {clone.git_dir}: `git worktree list` there"
-            )
-        return found
-
-    async def move(self, clone: Clone, landing: Landing, commit: str, tip: str | None, places: GitPlaces | None) -> None:
-        """Move a branch from one commit to another.
-
-        Args:
-            clone: the clone.
-            landing: the landing.
-            commit: the new commit.
-            tip: the old one; None: there is no such branch yet.
-            places: where the branch is checked out, in which no sandbox can write; None: it is nowhere.
-
-        Raises:
-            RefMoved: it has another value by now.
-            Conflict: git refuses in the checkout that has it; the message is git's own.
-        """
-        ref = f"refs/heads/{landing.target}"
-        if places is None:
-            await self._repositories.update_refs(clone.git_dir, {ref: (commit, tip or NOTHING)})
-            return
-        checkout = places.top
-        try:
-            look = partial(git_written.obstacle, places.own, places.common, landing.target)
-            obstacle = await trio.to_thread.run_sync(look)
-        except OSError as problem:
-            raise Conflict(f"{landing.target} isn't moved in {checkout}: {problem.filename}: {problem.strerror}") from None
-        if obstacle is not None:
-            raise Conflict(f"{landing.target} isn't moved in {checkout}: {obstacle}")
-        said = await self._host(checkout, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
-        if said.split() != [tip, ref]:
-            raise RefMoved(f"{checkout} has another branch or commit checked out by now")
-        with self._lasting(landing.id) as lock:
-            line = (*_FAST_FORWARD, commit)
-            own = {f"branch.{landing.target}.mergeOptions": ""}
-            done = await self._run_on_host(checkout, line, own, (lock,))
-        if done.returncode:
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            words = " ".join(line.strip() for line in lines[:6])
-            again = ""
-            if landing.intended is not None:
-                again = (
-                    f"; substratd was stopped while it landed this before, so some files there may be the landing's "
-                    f"already: `git -C {shlex.quote(checkout)} status` shows them"
-                )
-            raise Conflict(f"git refuses to move {landing.target} in {checkout}: {words}{again}")
-
-    @contextmanager
-    def _lasting(self, landing: int) -> Iterator[int]:
-        """Lock a file that git inherits, by which the next daemon sees whether a killed one's git goes on."""
-        path = self._lock_of(landing)
-        os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield lock
-        finally:  # git has ended, also where the caller was cancelled
-            os.unlink(path)
-            os.close(lock)
-
-    async def end_of_earlier_move(self, landing: int) -> None:
-        """Wait until the git has ended that a killed daemon started to move the branch; one that hangs is killed."""
-        try:
-            lock = os.open(self._lock_of(landing), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        deadline = trio.current_time() + _CHECKOUT_SECONDS
-        try:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    if trio.current_time() > deadline:
-                        await trio.to_thread.run_sync(sandbox_process.kill_all_with, self._lock_of(landing))
-                    await trio.sleep(_LOOK_AGAIN)  # no event tells that a lock is free
-                else:
-                    os.unlink(self._lock_of(landing))
-                    return
-        finally:
-            os.close(lock)
-
-    def _lock_of(self, landing: int) -> str:
-        return os.path.join(self._directory, f"landing-{landing}.lock")
-
-    async def add_worktree(self, clone: Clone, path: str, commit: str) -> None:
-        """Make a linked worktree of the user's repository at a commit, on no branch; raises `Conflict` if git refuses."""
-        line = ("worktree", "add", "--quiet", "--detach", "--", path, commit)
-        done = await self._run_on_host(clone.repository, line)
-        if done.returncode:
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise Conflict(f"git can't make {path}: {' '.join(line.strip() for line in lines[-3:])}")
-
-    async def _checkout_of(self, clone: Clone, ref: str) -> str | None:
-        """Return the checkout that has a branch checked out, None when there is none."""
-        listed = await self._read(clone, ("worktree", "list", "--porcelain", "-z"))
-        path = None
-        for field in os.fsdecode(listed).split("\0"):
-            key, _, value = field.partition(" ")
-            path = value if key == "worktree" else path
-            if key == "branch" and value == ref:
-                # The main worktree of the git directory is the one that `.git` lies in.
-                return clone.repository if path == clone.git_dir else path
-        return None
-
     # Running git
 
     async def _read(self, clone: Clone, arguments: tuple[str, ...], fine: tuple[int, ...] = (0,)) -> bytes:
@@ -394,26 +260,3 @@ class LandingGit:
     ) -> bytes:
         mounts = self._repositories.writing(clone.git_dir)
         return await self._sandbox.git(arguments, mounts, clone.git_dir, variables=variables, fine=fine)
-
-    async def _host(self, directory: str, *arguments: str) -> str:
-        """Ask the user's own git something, without hooks; `status` runs the filters of files that have changed."""
-        done = await self._run_on_host(directory, arguments)
-        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
-
-    async def _run_on_host(
-        self,
-        directory: str,
-        arguments: tuple[str, ...],
-        settings: Mapping[str, str] | None = None,
-        files: tuple[int, ...] = (),
-    ) -> CompletedProcess[bytes]:
-        descriptors.keep_private()
-        try:
-            with trio.fail_after(_CHECKOUT_SECONDS):
-                tame = tame_git.variables({**tame_git.PERSONS, **(settings or {})})
-                environment = {**self._environ, **_QUIET, **tame}
-                return await helper.run(("git", "-C", directory, *arguments), environment, files)
-        except trio.TooSlowError:
-            raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
-        except OSError as problem:
-            raise Conflict(f"git can't be started: {problem.strerror}: install git") from None

@@ -11,6 +11,7 @@ import pytest
 
 from substrat.core.workspaces.clones import Clone, Kept
 from substrat.core.workspaces.landing import Landing, LandingMode
+from substrat.daemon.clones.host_git import HostGit
 from substrat.daemon.clones.landing_git import LandingGit
 from substrat.daemon.clones.repository import Repositories
 from substrat.daemon.workspaces.git_places import Borrowing
@@ -38,7 +39,9 @@ class Room:
         self.home = home
         self.sandbox = DirectGit(directory / "tmp")
         self.repositories = Repositories(self.sandbox, Borrowing(()))
-        self.landing_git = LandingGit(self.sandbox, self.repositories, self.environ, str(directory / "trees"), lambda: 60.0)
+        trees = str(directory / "trees")
+        self.host_git = HostGit(self.sandbox, self.repositories, self.environ, trees)
+        self.landing_git = LandingGit(self.sandbox, self.repositories, self.host_git, self.environ, trees, lambda: 60.0)
         subprocess.run(["git", "init", "-q", self.top], env=self.environ, check=True)
         self.commit({"README": "one\n"})
         self.clone = Clone(

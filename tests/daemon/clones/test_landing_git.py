@@ -39,12 +39,12 @@ async def test_the_branch_moves_where_it_is_checked_out_and_no_ignored_file_is_o
     head = room.agent_commits({".env": "theirs"})
     (room.top / ".env").write_text("mine")
     before = room.tip()
-    checkout = await room.landing_git.checkout(room.clone, "main")
+    checkout = await room.host_git.checkout(room.clone, "main")
     with pytest.raises(Conflict, match=r"git refuses to move main in .*\.env"):
-        await room.landing_git.move(room.clone, room.landing(), head, before, checkout)
+        await room.host_git.move(room.clone, room.landing(), head, before, checkout)
     assert (room.tip(), (room.top / ".env").read_text()) == (before, "mine")
     (room.top / ".env").unlink()
-    await room.landing_git.move(room.clone, room.landing(), head, before, checkout)
+    await room.host_git.move(room.clone, room.landing(), head, before, checkout)
     assert (room.tip(), room.git("status", "--porcelain")) == (head, "")
     assert (room.top / ".env").read_text() == "theirs"
 
@@ -65,8 +65,8 @@ async def test_a_look_at_the_checkout_and_a_move_run_nothing_that_the_repository
     (room.top / "README").touch()
     await room.landing_git._check_clean(room.clone)
     assert (room.top / ".git" / "index").read_bytes() == index, "a look writes no index"
-    checkout = await room.landing_git.checkout(room.clone, "main")
-    await room.landing_git.move(room.clone, room.landing(), head, room.tip(), checkout)
+    checkout = await room.host_git.checkout(room.clone, "main")
+    await room.host_git.move(room.clone, room.landing(), head, room.tip(), checkout)
     assert not mark.exists()
     room.git("-c", "core.fsmonitor=false", "commit", "-q", "--allow-empty", "-m", "the control")
     assert mark.exists()
