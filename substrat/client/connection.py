@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from substrat import __version__, errors, paths
-from substrat.client.unix_socket import CHUNK, PAUSE_S, close_sending, open_stream
+from substrat.client.unix_socket import CHUNK, PAUSE_S, close_sending, open_stream, send_now
 from substrat.protocol.conversation import ClientConversation
 
 if TYPE_CHECKING:
@@ -186,8 +186,12 @@ class Connection:
         """
         if self._broken is not None or self._conversation.problem is not None:
             self._raise_end()
+        # A stream begins with a checkpoint, where a cancellation would be taken for one in the middle of the line.
+        rest = line[send_now(self._stream, line) :]
+        if not rest:
+            return
         try:
-            await self._stream.send(line)
+            await self._stream.send(rest)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # The daemon may have said why before it closed; the reader finds out, and ends all waits.
             return

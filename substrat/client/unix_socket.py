@@ -55,6 +55,17 @@ async def open_stream(path: str) -> UNIXSocketStream:
     return await UNIXSocketStream.from_socket(connecting)
 
 
+def send_now(stream: UNIXSocketStream, data: bytes) -> int:
+    """Send as much as the socket takes at once, without a checkpoint, and return how many bytes that are.
+
+    A socket that is closed or whose other end is gone takes none.
+    """
+    try:
+        return _raw(stream).send(data)
+    except OSError:
+        return 0
+
+
 def close_sending(stream: UNIXSocketStream) -> None:
     """Tell the daemon that no further request comes; answers still do."""
     with suppress(OSError):

@@ -113,6 +113,27 @@ def test_a_call_that_is_cancelled_while_it_is_sent_ends_the_connection_cleanly(r
     assert lines == []
 
 
+def test_a_call_that_is_cancelled_on_its_way_to_the_socket_costs_nothing(run, fake):
+    def serve(peer):
+        peer.greet()
+        while (request := peer.read()) is not None:
+            peer.answer(request, request["params"]["agent"])
+
+    fake(serve)
+
+    async def main():
+        async with substrat.Client.connect() as client:
+            for rounds in range(10):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(client.show, "cancelled")
+                    for _ in range(rounds):
+                        await anyio.lowlevel.checkpoint()
+                    tasks.cancel_scope.cancel()
+                assert await client.show("whole") == "whole", rounds
+
+    run(main)
+
+
 def test_a_call_that_is_cancelled_while_it_waits_costs_nothing(run, fake):
     asked = threading.Event()
 
