@@ -19,9 +19,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import trio
+
 from substrat.daemon import main as daemon
 from substrat.daemon.kernel import inotify, nofollow, process
 from substrat.daemon.kernel.cgroups import Cgroups
+from substrat.daemon.servers import rpc
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.store import Store
 from substrat.daemon.workspaces import placeholders as standins
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 HANGS_AT = 6
-"""Sandboxes that a daemon starts before it hangs: fewer than it starts between two of the kills that the soak does."""
+"""Sandboxes that a daemon starts before it hangs, or ends connections: fewer than between two of the soak's kills."""
 kept: list[object] = []
 
 
@@ -169,8 +172,27 @@ def hang() -> None:
         time.sleep(1e6)
 
 
+def connections() -> None:
+    """End all clients' connections once some sandboxes were started, and live on."""
+    serve = rpc.ClientConnection.serve
+    served: list[trio.CancelScope] = []
+
+    async def until_then(self: rpc.ClientConnection) -> None:
+        with trio.CancelScope() as scope:
+            served.append(scope)
+            await serve(self)
+
+    def end_all() -> None:
+        if len(kept) == HANGS_AT:
+            for scope in served:
+                scope.cancel()
+
+    rpc.ClientConnection.serve = until_then  # type: ignore[method-assign]
+    at_each_start(end_all)
+
+
 ONCE = {"directory": directory, "watches": watches, "placeholders": placeholders, "rows": rows, "events": events,
-        "cgroups": cgroups}  # fmt: skip
+        "cgroups": cgroups, "connections": connections}  # fmt: skip
 EACH: dict[str, Callable[[], object]] = {
     "pipe": os.pipe,
     "memory": lambda: bytearray(os.urandom(1 << 20)),

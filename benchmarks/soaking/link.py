@@ -104,6 +104,9 @@ class DaemonLink:
                 if scope.cancelled_caught:
                     raise GaveUp(f"the daemon hangs: it didn't answer `daemon.status` within {self.patience:g} s")
                 await trio.sleep(1)
+        # The daemon's end, which is told elsewhere, cancels this. Without it nobody would connect again.
+        await trio.sleep(self.patience)
+        raise GaveUp(f"the connection was lost, and the daemon didn't end within {self.patience:g} s")
 
     async def _follow(self, client: substrat.Client, follower: Follower) -> None:
         with suppress(*AWAY):

@@ -72,10 +72,12 @@ class Place:
             await ready.bind(notify)
             try:
                 with open(f"{self.root}/log", "ab") as log:
-                    # A session of its own, so that Ctrl-C is for the soak alone.
+                    # A session of its own, so that Ctrl-C is for the soak alone, and none of the soak's pipes, whose
+                    # readers would wait for the daemon where the soak itself was killed.
                     self.process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
-                        self._command(), env=environ, stderr=log, start_new_session=True
-                    )
+                        self._command(), env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                        start_new_session=True,
+                    )  # fmt: skip
                 with trio.fail_after(patience):
                     while b"READY=1" not in await ready.recv(4096):
                         pass

@@ -85,6 +85,13 @@ def test_it_ends_when_the_daemon_hangs(soak):
     assert re.search("BROKEN: the daemon hangs: it didn't (answer `daemon.status`|end) within 3 s", said), said
 
 
+def test_it_ends_when_its_connection_is_lost_and_the_daemon_lives(soak):
+    process = soak("--agents", "8", "--seconds", "1", "--patience", "3", "--leak", "connections")
+    said = process.communicate()[0]
+    assert process.returncode == 1, said
+    assert "BROKEN: the connection was lost, and the daemon didn't end within 3 s" in said, said
+
+
 def test_ctrl_c_ends_a_soak_early_and_cleanly(soak):
     process = soak("--agents", "4", "--seconds", "600")
     while "agents are there" not in process.stdout.readline():
