@@ -1,0 +1,207 @@
+"""Reads what a person's git configuration says for a landing, and judges the programs in it that files select. Pure.
+
+Attributes of a file select a filter or a merge driver, and the configuration says which program that is (gitattributes(5)).
+An agent chooses attributes, names and contents of files, so only a program runs that none of these can make another one:
+git-lfs's own filters, and one plain program of the system. For example `filter.tidy.clean = indent -kr` runs; `python3
+tools/tidy.py` doesn't, because it takes modules from beside its script, nor does `env PATH=tools:/bin tidy`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from substrat.core.workspaces.git_config import RUNS_THE_WORKSPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+_RUNS_OTHERS = re.compile(
+    r"(ba|da|z|k|mk|tc|c|fi|a)?sh|busybox|toybox|(python|pypy|perl|ruby|php|lua|tclsh|wish|guile|node|nodejs)[0-9.]*|deno|"
+    r"[gmn]?awk|java|Rscript|julia|expect|emacs|vim?|nvim|ed|ex|git|env|xargs|find|parallel|nice|nohup|time(out)?|stdbuf|setsid|"
+    r"sudo|doas|su|chroot|unshare|nsenter|ssh|docker|podman|watch|entr|script|c?make|ninja|meson|bazel|pip[0-9.]*|pipx|uvx?"
+)
+"""Programs that run what their arguments, or files beside them, say."""
+_READ_BY_A_SHELL = re.compile(r"[;&|<>()$`*?\[\]{}~#!\\\n]")
+"""git gives these commands to a shell."""
+_TAKES_A_PROGRAM = frozenset({"-f", "-e", "-c", "-m"})
+_LFS = re.compile(r"git-lfs (clean|smudge)( --skip)?( --)? (%f|'%f')|git-lfs filter-process( --skip)?")
+"""As `git lfs install` writes them."""
+_COMMANDS = ("clean", "smudge", "process")
+_TRUE = frozenset({None, "true", "yes", "on", "1"})
+FORMS = {"lfs": b"version https://git-lfs.github.com/spec/", "git-crypt": b"\0GITCRYPT\0"}
+"""How a file begins in a repository that its filter has been applied to, by the filter's name."""
+
+
+class GitSettings(NamedTuple):
+    """The settings of a person that count for a landing.
+
+    Args:
+        name: `user.name`; empty: none.
+        email: `user.email`; empty: none.
+        signs: whether commits are to be signed.
+        attributes: `core.attributesFile`, as it is written; None: git's own place for it.
+        excludes: `core.excludesFile`, likewise.
+        filters: each filter's commands.
+        mergers: each merge driver's command.
+    """
+
+    name: str = ""
+    email: str = ""
+    signs: bool = False
+    attributes: str | None = None
+    excludes: str | None = None
+    filters: Mapping[str, tuple[str, ...]] = {}
+    mergers: Mapping[str, str] = {}
+
+
+def read(listing: bytes) -> GitSettings:
+    r"""Read the output of `git config --list -z --show-scope`; settings of the command line are the daemon's own.
+
+    An example of an entry is `global\0user.name\nMe\0` (git-config(1)).
+    """
+    fields = os.fsdecode(listing).split("\0")
+    values: dict[str, str | None] = {}
+    for scope, entry in zip(fields[::2], fields[1::2], strict=False):
+        key, newline, value = entry.partition("\n")
+        if scope != "command":
+            values[key] = value if newline else None
+    filters: dict[str, tuple[str, ...]] = {}
+    mergers: dict[str, str] = {}
+    for key, value in ((key, value) for key, value in values.items() if value):
+        section, _, rest = key.partition(".")
+        name, _, last = rest.rpartition(".")
+        if section == "filter" and last in _COMMANDS:
+            filters[name] = (*filters.get(name, ()), value)
+        elif section == "merge" and last == "driver":
+            mergers[name] = value
+    return GitSettings(
+        values.get("user.name") or "", values.get("user.email") or "",
+        signs=(values.get("commit.gpgsign", "no") or "true").lower() in _TRUE,
+        attributes=values.get("core.attributesfile"), excludes=values.get("core.excludesfile"),
+        filters=filters, mergers=mergers,
+    )  # fmt: skip
+
+
+class Programs(NamedTuple):
+    """Judges programs.
+
+    Args:
+        is_of_system: whether a bare name is found in a directory of the system first.
+        names: the names at the top of the files that a program would run among.
+    """
+
+    is_of_system: Callable[[str], bool]
+    names: Collection[str] = ()
+
+    def is_plain(self, command: str) -> bool:
+        """Say whether a command is one plain program of the system, which no file of a repository makes another one."""
+        try:
+            words = shlex.split(command)
+        except ValueError:
+            return False
+        if not words or _READ_BY_A_SHELL.search(command) or not re.fullmatch(r"\w[\w.+-]*", words[0]):
+            return False
+        if _RUNS_OTHERS.fullmatch(words[0]) or words[0] in RUNS_THE_WORKSPACE or not self.is_of_system(words[0]):
+            return False
+        return not any(
+            "/" in word or "=" in word or word in {".", ".."} or word in self.names or before in _TAKES_A_PROGRAM
+            for before, word in pairwise(words)
+        )
+
+    def may_filter(self, commands: Iterable[str]) -> bool:
+        """Say whether a filter's commands may run."""
+        return all(_LFS.fullmatch(command) or self.is_plain(command) for command in commands)
+
+
+def quiet_filters(settings: GitSettings, programs: Programs) -> dict[str, str]:
+    """Return the settings under which git runs no filter but those that may run; files stand as they are committed then."""
+    found: dict[str, str] = {}
+    for name, commands in settings.filters.items():
+        if not programs.may_filter(commands):
+            found |= {f"filter.{name}.{key}": "" for key in _COMMANDS} | {f"filter.{name}.required": "false"}
+    return found
+
+
+def quiet_mergers(settings: GitSettings, programs: Programs) -> dict[str, str]:
+    """Return the settings under which a merge driver that may not run leaves a conflict."""
+    return {f"merge.{name}.driver": "false" for name, command in settings.mergers.items() if not programs.is_plain(command)}
+
+
+def unrun_mergers(selected: Mapping[str, str], settings: GitSettings, programs: Programs) -> str:
+    """Say for which file in conflict a merge driver wasn't run that may not run; empty: for none.
+
+    Args:
+        selected: the merge driver that attributes name for each file.
+        settings: the person's settings.
+        programs: judges their programs.
+    """
+    unrun = quiet_mergers(settings, programs)
+    found = [(path, name) for path, name in selected.items() if f"merge.{name}.driver" in unrun]
+    if not found:
+        return ""
+    path, name = found[0]
+    return (
+        f"{_shown(path)} selects your git's merge driver {name}, {shlex.quote(settings.mergers[name])}, which isn't one "
+        f"plain program of the system, so the daemon doesn't run it"
+    )
+
+
+class Selected(NamedTuple):
+    """A file for which attributes name a filter.
+
+    Args:
+        path: its path from the top level.
+        filter: the filter's name.
+        begin: the first bytes of its content as it is committed.
+    """
+
+    path: str
+    filter: str
+    begin: bytes
+
+
+def doubtful(selected: Mapping[str, str], settings: GitSettings, programs: Programs) -> list[str]:
+    """Return the files among those for which attributes name a filter that `refusal` may refuse."""
+    return [
+        path
+        for path, name in selected.items()
+        if _form(name) or path.startswith("-") or not programs.may_filter(settings.filters.get(name, ()))
+    ]
+
+
+def refusal(selected: Iterable[Selected], settings: GitSettings, programs: Programs) -> str | None:
+    """Say why files can't be written to a checkout as the person's own git would; None: they can.
+
+    Args:
+        selected: the files that attributes name filters for.
+        settings: the person's settings.
+        programs: judges their programs.
+    """
+    for one in selected:
+        commands = settings.filters.get(one.filter, ())
+        if not programs.may_filter(commands) or (commands and one.path.startswith("-")):
+            return (
+                f"{_shown(one.path)} selects your git's filter {one.filter}, {shlex.quote(commands[0])}, which is neither "
+                f"git-lfs's nor one plain program of the system, so the daemon doesn't run it"
+            )
+        if one.begin and not one.begin.startswith(_form(one.filter)):
+            form = "unencrypted" if one.filter.startswith("git-crypt") else "unfiltered"
+            return (
+                f"{_shown(one.path)} would land {form}: its attributes name the filter {one.filter}, which didn't run "
+                f"where it was committed"
+            )
+    return None
+
+
+def _form(name: str) -> bytes:
+    """Return how files begin that a filter has been applied to; empty where that isn't known."""
+    return next((form for known, form in FORMS.items() if name == known or name.startswith(f"{known}-")), b"")
+
+
+def _shown(path: str) -> str:
+    """Return a path for a sentence: in quotes where it isn't of printable letters."""
+    return path if path.isprintable() else repr(os.fsencode(path))[1:]
