@@ -92,6 +92,27 @@ def test_nothing_that_the_host_would_obey_lands_unseen(house, app):
     assert (app / "a\nb" / ".envrc").exists()
 
 
+def test_no_program_of_a_filter_takes_a_file_of_the_agents(house, app):
+    """Python looks for modules beside its script first, so `filters/json.py` would run in the place of Python's own."""
+    house.start()
+    (app / "filters").mkdir()
+    (app / "filters" / "smudge.py").write_text("import json, sys; sys.stdout.write(sys.stdin.read())\n")
+    (app / ".gitattributes").write_text("*.txt filter=f\n")
+    house.git(app, "add", "-A")
+    house.git(app, "commit", "-qm", "a filter")
+    for key in ("clean", "smudge"):
+        house.git(app, "config", f"filter.f.{key}", "python3 filters/smudge.py")
+    deeds = f'echo \'open("{app}/ran", "w")\' > filters/json.py; echo x > a.txt; git add -A; git commit -qm x'
+    house.spawn("fix", app, f"/shell {deeds}", "--clone")
+    for command in (("merge", "fix", "--accept", "."), ("checkout", "fix", house.directory / "copy", "--accept", ".")):
+        refused = house.ctl(*command)
+        assert (refused.code, "a.txt selects your git's filter f, 'python3 filters/smudge.py'" in refused.error) == (1, True)
+    house.ok("send", "fix", "--wait", "/shell git rm -q a.txt; git commit -qm y")
+    assert house.ctl("merge", "fix", "--accept", ".").code == 0, "no file that selects the filter is in it"
+    assert (app / "filters" / "json.py").exists()
+    assert not (app / "ran").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_trees_that_no_git_makes_come_into_no_repository(house, app):

@@ -87,9 +87,10 @@ def uncommitted(files: int) -> str:
     return f"; {files} uncommitted file{'s stay' if files != 1 else ' stays'} in its clone" if files else ""
 
 
-def conflict(name: str, target: str, files: tuple[str, ...]) -> Outcome:
-    """Return the outcome of work that conflicts with its branch."""
-    text = f"{name}'s work conflicts with {target} in {listed(files)}; nothing was changed"
+def conflict(name: str, target: str, files: tuple[str, ...], why: str = "") -> Outcome:
+    """Return the outcome of work that conflicts with its branch; `why` says more, or nothing."""
+    more = f" ({why})" if why else ""
+    text = f"{name}'s work conflicts with {target} in {listed(files)}{more}; nothing was changed"
     return Outcome(CONFLICT, text, files=files)
 
 

@@ -92,6 +92,9 @@ class Checkouts:
         head = clone.kept.head
         own = await self._repositories.commit(clone.git_dir, f"refs/heads/{clone.target}") if clone.target else None
         own = own or await self._repositories.commit(clone.git_dir, "HEAD")
+        persons = await self._git.persons_git(clone, None, (head,))
+        if (refusal := await self._git.refusal(clone, persons, own, head, whole=True)) is not None:
+            raise Refused(f"no working copy of {clone.name}'s work is made: {refusal}")
         files = await self._git.changed(clone, own, head)
         found = decisions.suspects(files, await self._git.surroundings(clone, head))
         if held := decisions.unaccepted(found, tuple(accepted)):
@@ -104,7 +107,7 @@ class Checkouts:
                 f"when they have ended"
             )
         with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
-            await self._host.add_worktree(clone, path, head)
+            await self._host.add_worktree(clone, persons.quiet, path, head)
         return Checkout(
             MADE, path, head, (),
             f"{path} has {clone.name}'s work at {head[:12]}, on no branch; `git -C {shlex.quote(clone.repository)} "

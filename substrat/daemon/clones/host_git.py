@@ -11,7 +11,7 @@ import os
 import shlex
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -45,6 +45,20 @@ _FAST_FORWARD = (
 default git takes an ignored file, such as `.env`, for one that it may overwrite."""
 
 
+class Move(NamedTuple):
+    """A move of a branch.
+
+    Args:
+        commit: the new commit.
+        tip: the old one; None: there is no such branch yet.
+        quiet: the settings under which git runs no filter but those that may run.
+    """
+
+    commit: str
+    tip: str | None
+    quiet: Mapping[str, str]
+
+
 class HostGit:
     """Runs git on the host.
 
@@ -76,14 +90,13 @@ class HostGit:
             )
         return found
 
-    async def move(self, clone: Clone, landing: Landing, commit: str, tip: str | None, places: GitPlaces | None) -> None:
+    async def move(self, clone: Clone, landing: Landing, move: Move, places: GitPlaces | None) -> None:
         """Move a branch from one commit to another.
 
         Args:
             clone: the clone.
             landing: the landing.
-            commit: the new commit.
-            tip: the old one; None: there is no such branch yet.
+            move: what moves.
             places: where the branch is checked out, in which no sandbox can write; None: it is nowhere.
 
         Raises:
@@ -92,7 +105,7 @@ class HostGit:
         """
         ref = f"refs/heads/{landing.target}"
         if places is None:
-            await self._repositories.update_refs(clone.git_dir, {ref: (commit, tip or NOTHING)})
+            await self._repositories.update_refs(clone.git_dir, {ref: (move.commit, move.tip or NOTHING)})
             return
         checkout = places.top
         try:
@@ -102,12 +115,12 @@ class HostGit:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {problem.filename}: {problem.strerror}") from None
         if obstacle is not None:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {obstacle}")
-        said = await self.ask(checkout, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
-        if said.split() != [tip, ref]:
+        said = await self._ask(checkout, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
+        if said.split() != [move.tip, ref]:
             raise RefMoved(f"{checkout} has another branch or commit checked out by now")
         with self._lasting(landing.id) as lock:
-            line = (*_FAST_FORWARD, commit)
-            own = {f"branch.{landing.target}.mergeOptions": ""}
+            line = (*_FAST_FORWARD, move.commit)
+            own = {**move.quiet, f"branch.{landing.target}.mergeOptions": ""}
             done = await self._run_on_host(checkout, line, own, (lock,))
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
@@ -157,10 +170,10 @@ class HostGit:
     def _lock_of(self, landing: int) -> str:
         return os.path.join(self._directory, f"landing-{landing}.lock")
 
-    async def add_worktree(self, clone: Clone, path: str, commit: str) -> None:
+    async def add_worktree(self, clone: Clone, quiet: Mapping[str, str], path: str, commit: str) -> None:
         """Make a linked worktree of the user's repository at a commit, on no branch; raises `Conflict` if git refuses."""
         line = ("worktree", "add", "--quiet", "--detach", "--", path, commit)
-        done = await self._run_on_host(clone.repository, line)
+        done = await self._run_on_host(clone.repository, line, quiet)
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise Conflict(f"git can't make {path}: {' '.join(line.strip() for line in lines[-3:])}")
@@ -178,8 +191,8 @@ class HostGit:
                 return clone.repository if path == clone.git_dir else path
         return None
 
-    async def ask(self, directory: str, *arguments: str) -> str:
-        """Ask the user's own git something, without hooks; `status` runs the filters of files that have changed."""
+    async def _ask(self, directory: str, *arguments: str) -> str:
+        """Ask the user's own git something that needs neither the index nor files."""
         done = await self._run_on_host(directory, arguments)
         return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 

@@ -8,11 +8,12 @@ daemon, and so do their outcomes, for a day.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
@@ -32,6 +33,7 @@ from substrat.core.workspaces.landing_outcome import (
     Outcome,
     uncommitted,
 )
+from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
 from substrat.daemon.clones.repository import RefMoved
 from substrat.daemon.state.events import DaemonEvent
@@ -49,14 +51,24 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.landing_git import LandingGit
     from substrat.daemon.clones.repository import CloneState, Repositories
+    from substrat.daemon.workspaces.git_places import GitPlaces
 
 log = structlog.get_logger("substrat.landing")
 
 _TRIES = 3
 """How often a landing is previewed anew because the branch moved meanwhile: somebody else is landing there too."""
 _REMOVED = "the agent was removed meanwhile; its kept work is in refs/substrat/ of your repository"
+_UNSIGNED = "commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned"
 _KEPT_SECONDS = 86_400.0
 """How long an outcome is kept: a client that hasn't heard the answer asks again; the inbox has what needs a person."""
+
+
+class _Looked(NamedTuple):
+    """A landing that has been looked at: the move, the checkout that it is for, and sentences for the person."""
+
+    move: Move
+    checkout: GitPlaces | None
+    notes: tuple[str, ...]
 
 
 class Landings:
@@ -194,7 +206,7 @@ class Landings:
         rest = uncommitted(clone.kept.files)
         if head is None or head == clone.base:
             return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}")
-        looked_at: tuple[str | None, str] | None = None
+        looked: _Looked | None = None
         closed_for, moved = None, 0
         while moved < _TRIES:
             tip = await self._repositories.commit(clone.git_dir, f"refs/heads/{landing.target}")
@@ -205,13 +217,12 @@ class Landings:
             if tip is not None and await self._git.has(clone, tip, head):
                 return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s commits already{rest}")
             try:
-                if looked_at is None or looked_at[0] != tip:
-                    found = await self._look(agent, clone, landing, tip, head)
+                checkout = await self._host.checkout(clone, landing.target)
+                if looked is None or (looked.move.tip, looked.checkout) != (tip, checkout):
+                    found = await self._look(agent, clone, landing, (tip, head), checkout)
                     if isinstance(found, Outcome):
                         return found
-                    looked_at = (tip, found)
-                commit = looked_at[1]
-                checkout = await self._host.checkout(clone, landing.target)
+                    looked = found
                 if checkout is not None and checkout != closed_for:
                     closed_for = checkout
                     if await self._close(clone, landing, checkout.top, closed):
@@ -219,29 +230,42 @@ class Landings:
                 if self._registry.get(agent.id) is None:
                     raise Refused(_REMOVED)
                 place = checkout.top if checkout is not None else None
-                await until_stored(partial(self._intend, landing, commit, head, place))
+                await until_stored(partial(self._intend, landing, looked.move.commit, head, place))
                 self._registry.points.before("branch moved")
-                await self._host.move(clone, landing, commit, tip, checkout)
+                await self._host.move(clone, landing, looked.move, checkout)
                 self._registry.points.after("branch moved")
             except Conflicting as conflict:
-                return landing_outcome.conflict(agent.name, landing.target, conflict.files)._replace(head=head)
+                found = landing_outcome.conflict(agent.name, landing.target, conflict.files, conflict.why)
+                return found._replace(head=head)
             except RefMoved:
                 moved += 1
                 continue
-            notes = await self._git.notes(clone) if commit != head else ()
-            return self._landed(agent, landing, commit, head, rest)._replace(notes=notes)
+            return self._landed(agent, landing, looked.move.commit, head, rest)._replace(notes=looked.notes)
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
-    async def _look(self, agent: Agent, clone: Clone, landing: Landing, tip: str | None, head: str) -> str | Outcome:
-        """Return the commit that lands, previewed, looked at and checked; an outcome where it can't yet."""
-        commit = await self._git.preview(clone, landing, tip, head, agent.name)
+    async def _look(
+        self,
+        agent: Agent,
+        clone: Clone,
+        landing: Landing,
+        commits: tuple[str | None, str],
+        checkout: GitPlaces | None,
+    ) -> _Looked | Outcome:
+        """Return the move of a branch's tip that lands a head, previewed and checked; an outcome where it can't yet."""
+        tip, head = commits
+        persons = await self._git.persons_git(clone, checkout, tuple(filter(None, commits)))
+        commit = await self._git.preview(clone, landing, persons, tip, head)
+        if (refusal := await self._git.refusal(clone, persons, tip, commit)) is not None:
+            by_hand = ("git", "-C", clone.repository, "merge", clone.ref("head"))
+            raise Refused(f"{agent.name}'s work isn't landed: {refusal}; after a look, `{shlex.join(by_hand)}` does it")
         files = await self._git.changed(clone, tip, commit)
         suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
         if held := decisions.unaccepted(suspects, landing.accepted, await self._git.changed_since(clone, head)):
             return _held(agent, clone, landing, held)
         if landing.check_command is not None:
             await self._git.check(clone, commit, landing.check_command)
-        return commit
+        notes = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
+        return _Looked(Move(commit, tip, persons.quiet), checkout, notes)
 
     async def _close(self, clone: Clone, landing: Landing, top: str, closed: ExitStack) -> bool:
         """Let no sandbox begin that can write in a checkout, and wait for the end of those that run, if there are any."""

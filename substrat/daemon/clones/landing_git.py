@@ -1,7 +1,6 @@
-"""Git's part of landing: previews a merge, finds the checkout that has a branch checked out, and moves the branch.
+"""Git's part of landing before the branch moves: previews a merge, lists what it changes, and runs the check.
 
-Git runs in a sandbox, but for two things. The user's name is asked of his git, and a branch that is checked out moves with
-`git merge --ff-only` in that checkout, as the user would do it, with hooks and fsmonitor off.
+All of it runs in sandboxes without a network; `host_git` moves the branch.
 """
 
 from __future__ import annotations
@@ -15,21 +14,25 @@ from typing import TYPE_CHECKING
 import trio
 
 from sandbox.spec import Bind, Tmpfs
-from substrat.core.workspaces import diffs
+from substrat.core.workspaces import diffs, drivers
+from substrat.core.workspaces.drivers import Selected
 from substrat.core.workspaces.landing import LandingMode, Surroundings
-from substrat.daemon.clones.git_sandbox import said
+from substrat.daemon.clones.git_sandbox import GitFailed, said
+from substrat.daemon.clones.persons_git import PersonsGitReader
 from substrat.daemon.workspaces import git_programs
 from substrat.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
+    from substrat.core.workspaces.drivers import GitSettings
     from substrat.core.workspaces.landing import Landing
     from substrat.daemon.clones.git_sandbox import GitSandbox
-    from substrat.daemon.clones.host_git import HostGit
+    from substrat.daemon.clones.persons_git import PersonsGit
     from substrat.daemon.clones.repository import Repositories
+    from substrat.daemon.workspaces.git_places import GitPlaces
 
 # Prints the entries of a commit's symbolic links and files `HEAD`, each ended by a NUL, then an empty one, then a size and
 # the target of each link in the same order.
@@ -40,16 +43,50 @@ grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' /tmp/tree
 printf '\\0'
 git ls-tree -r "$1" | sed -n "s/^120000 blob \\([0-9a-f]*\\)$tab.*/\\1/p" | git cat-file --batch='%(objectsize)'
 """
+# Merges $2 and $3 as in a checkout of $1: git takes attributes from files in the directory that it is in, and not yet from
+# a commit (git 2.43 has `--attr-source`). Its own status is 0, or 1 for a conflict.
+_MERGE = """\
+mkdir /tmp/attributes && cd /tmp/attributes || exit 3
+tab=$(printf '\\t')
+git ls-tree -r -z "$1" | grep -az -e '[/'"$tab"'][.]gitattributes$' | git update-index -z --index-info || exit 3
+git checkout-index -q -a || exit 3
+git merge-tree --write-tree -z --name-only --no-messages "$2" "$3"
+"""
+_ATTRIBUTES = "/tmp/attributes"  # noqa: S108 - the sandbox's own
+# Prints the merge driver that attributes of $1 name for each of some files.
+_MERGERS = """\
+git read-tree "$1" || exit
+shift
+git check-attr --cached -z merge -- "$@"
+"""
+# Prints the filter that attributes name for each file of $2 that $1 lacks or has otherwise.
+_SELECT = """\
+git read-tree "$2" || exit
+git diff-tree -r -z --name-only --no-renames --diff-filter=d "$1" "$2" | git check-attr --cached -z --stdin filter
+"""
+# Prints the entries of some files of $1, an empty one, and how each begins, in hexadecimal digits.
+_BEGIN = """\
+commit=$1; shift
+git ls-tree -r -z "$commit" -- "$@" || exit
+printf '\\0'
+for id in $(git ls-tree -r --object-only "$commit" -- "$@")
+do git cat-file blob "$id" 2>/dev/null | head -c 64 | od -An -v -tx1 | tr -d ' \\n'; echo
+done
+"""
+_AT_ONCE = 500
+"""Files whose beginnings are looked at in one sandbox: each takes some 5 ms."""
+_INDEX = {"GIT_INDEX_FILE": "/tmp/index"}  # noqa: S108 - the sandbox's own
 _SAID = 300
 """Characters of a failed check's last line in a sentence."""
 
 
 class Conflicting(Exception):
-    """Two commits conflict; `files` are those in which they do."""
+    """Two commits conflict; `files` are those in which they do, `why` says more, or nothing."""
 
-    def __init__(self, files: tuple[str, ...]) -> None:
+    def __init__(self, files: tuple[str, ...], why: str = "") -> None:
         super().__init__(", ".join(files))
         self.files = files
+        self.why = why
 
 
 class LandingGit:
@@ -58,7 +95,6 @@ class LandingGit:
     Args:
         sandbox: runs git.
         repositories: the users' repositories.
-        host: asks the user's own git.
         environ: the daemon's own environment.
         directory: where checks get their files.
         check_seconds: returns how long a check may take.
@@ -68,15 +104,14 @@ class LandingGit:
         self,
         sandbox: GitSandbox,
         repositories: Repositories,
-        host: HostGit,
         environ: Mapping[str, str],
         directory: str,
         check_seconds: Callable[[], float],
     ) -> None:
         self._sandbox = sandbox
         self._repositories = repositories
-        self._host = host
         self._environ = environ
+        self._persons = PersonsGitReader(sandbox, repositories, environ)
         self._directory = directory
         self._check_seconds = check_seconds
 
@@ -129,23 +164,69 @@ class LandingGit:
         paths = (os.path.relpath(path, top) for path in (*found.present, *found.absent))
         return tuple(path for path in paths if not path.startswith(("..", ".git/")))
 
-    async def notes(self, clone: Clone) -> tuple[str, ...]:
-        """Return sentences that a person must know after a landing."""
-        if (await self._host.ask(clone.repository, "config", "--get", "--type=bool", "commit.gpgsign")).strip() == "true":
-            return ("commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned",)
-        return ()
+    async def persons_git(self, clone: Clone, checkout: GitPlaces | None, commits: tuple[str, ...]) -> PersonsGit:
+        """Return the person's git configuration where a branch is checked out, or in the repository; raises `Refused`."""
+        return await self._persons.read(clone, checkout.own if checkout is not None else clone.git_dir, commits)
+
+    async def refusal(
+        self, clone: Clone, persons: PersonsGit, tip: str | None, commit: str, *, whole: bool = False
+    ) -> str | None:
+        """Say why git on the host can't write the files of a commit as the person's own git would; None: it can.
+
+        Args:
+            clone: the clone.
+            persons: the person's git configuration.
+            tip: the commit that the checkout has.
+            commit: the commit that it is to have.
+            whole: whether all of its files are written, not only those that differ.
+        """
+        nothing = (await self._read(clone, ("hash-object", "-t", "tree", "/dev/null"))).decode().strip()
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _SELECT, "sh", nothing if whole or tip is None else tip, commit),
+            (*self._repositories.reading(clone.git_dir), *persons.mounts),
+            variables={"GIT_DIR": clone.git_dir, **_INDEX, **persons.variables},
+        )  # fmt: skip
+        if done.status:
+            raise Refused(f"git can't read the attributes of {commit[:12]} in {clone.git_dir}: {said(done)}")
+        fields = os.fsdecode(done.output).split("\0")
+        named = zip(fields[::3], fields[2::3], strict=False)
+        selected = {path: name for path, name in named if name not in {"unspecified", "unset", "set"}}
+        doubtful = drivers.doubtful(selected, persons.settings, persons.programs)
+        for at in range(0, len(doubtful), _AT_ONCE):
+            begins = await self._beginnings(clone, commit, doubtful[at : at + _AT_ONCE])
+            found = [Selected(path, selected[path], begin) for path, begin in begins.items()]
+            if (refused := drivers.refusal(found, persons.settings, persons.programs)) is not None:
+                return refused
+        return None
+
+    async def _beginnings(self, clone: Clone, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
+        """Return how some files of a commit begin; links and commits of other repositories are left out."""
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _BEGIN, "sh", commit, *paths), self._repositories.reading(clone.git_dir),
+            variables={"GIT_DIR": clone.git_dir, "GIT_LITERAL_PATHSPECS": "1"},
+        )  # fmt: skip
+        listed, _, begins = done.output.partition(b"\0\0")
+        entries = [os.fsdecode(entry).partition("\t") for entry in listed.split(b"\0")]
+        lines = begins.decode("ascii", "replace").splitlines()
+        if done.status or len(lines) != len(entries):
+            raise Refused(f"git can't read the files of {commit[:12]} in {clone.git_dir}: {said(done)}")
+        return {
+            path: bytes.fromhex(line)
+            for (head, _, path), line in zip(entries, lines, strict=True)
+            if head.startswith("100")
+        }
 
     # Landing
 
-    async def preview(self, clone: Clone, landing: Landing, tip: str | None, head: str, name: str) -> str:
+    async def preview(self, clone: Clone, landing: Landing, persons: PersonsGit, tip: str | None, head: str) -> str:
         """Return the commit that the branch would move to.
 
         Args:
             clone: the clone.
             landing: the landing.
+            persons: the person's git configuration.
             tip: the branch's commit; None: there is no such branch yet.
             head: the commit that is landed.
-            name: the agent's name.
 
         Raises:
             Conflicting: the two conflict.
@@ -153,19 +234,22 @@ class LandingGit:
         """
         if tip is None:
             return head
-        start = await self._start(clone, tip, head)
+        start = await self._start(clone, persons, tip, head)
         if start is None and landing.mode is not LandingMode.SQUASH and await self.contains(clone, head, tip):
             return head
         if landing.mode is LandingMode.FF_ONLY:
-            raise Refused(f"{landing.target} has commits that {name}'s work lacks: merge without --ff-only")
+            raise Refused(f"{landing.target} has commits that {clone.name}'s work lacks: merge without --ff-only")
         # With a commit that has both as its parents, git takes `start` for the place where the two histories parted.
-        ours = tip if start is None else await self._commit(clone, f"{tip}^{{tree}}", (tip, start), "where they parted")
-        tree = await self._merged(clone, ours, head)
+        who = _identity(persons.settings)
+        ours = (
+            tip if start is None else await self._commit(clone, f"{tip}^{{tree}}", (tip, start), "where they parted", who)
+        )
+        tree = await self._merged(clone, persons, tip, ours, head)
         is_one = landing.mode is LandingMode.SQUASH or start is not None
         message = landing.message or f"{'Squash' if is_one else 'Merge'} {clone.branch}"
-        return await self._commit(clone, tree, (tip,) if is_one else (tip, head), message)
+        return await self._commit(clone, tree, (tip,) if is_one else (tip, head), message, who)
 
-    async def _start(self, clone: Clone, tip: str, head: str) -> str | None:
+    async def _start(self, clone: Clone, persons: PersonsGit, tip: str, head: str) -> str | None:
         """Return the commit from which on an agent's work lands as one commit; None: all that the branch lacks lands.
 
         It is the head that has landed as one commit before, or the commit of the user's own uncommitted changes: what came
@@ -175,13 +259,18 @@ class LandingGit:
         if landed is not None and await self._has_landed(clone, tip) and not await self.contains(clone, tip, landed):
             return landed if await self.contains(clone, head, landed) else None
         if clone.with_wip and clone.base is not None and await self.contains(clone, head, clone.base):
-            await self._check_clean(clone)
+            await self._check_clean(clone, persons)
             return clone.base
         return None
 
-    async def _check_clean(self, clone: Clone) -> None:
+    async def _check_clean(self, clone: Clone, persons: PersonsGit) -> None:
         """Raise `Refused` while changes aren't committed that went along into the clone: they would land with it."""
-        changed = await self._host.ask(clone.repository, "status", "--porcelain")
+        places = await trio.to_thread.run_sync(self._repositories.places, clone.repository)
+        mounts = (Bind(places.top, places.top, held=True), *self._repositories.reading(clone.git_dir), *persons.mounts)
+        changed = await self._sandbox.git(
+            ("status", "--porcelain", "--ignore-submodules=dirty"), mounts, places.own,
+            variables={"GIT_WORK_TREE": places.top, **persons.variables},
+        )  # fmt: skip
         if lines := changed.splitlines():
             files = "1 file is" if len(lines) == 1 else f"{len(lines)} files are"
             raise Refused(
@@ -189,31 +278,36 @@ class LandingGit:
                 f"commit or stash them first"
             )
 
-    async def _commit(self, clone: Clone, tree: str, parents: tuple[str, ...], message: str) -> str:
+    async def _commit(self, clone: Clone, tree: str, parents: tuple[str, ...], message: str, who: dict[str, str]) -> str:
         """Make a commit in the user's name, and return it."""
         given = [word for parent in parents for word in ("-p", parent)]
         line = ("commit-tree", "--no-gpg-sign", *given, "-m", message, tree)
-        return (await self._write(clone, line, await self._identity(clone))).decode().strip()
+        return (await self._write(clone, line, who)).decode().strip()
 
-    async def _merged(self, clone: Clone, tip: str, head: str) -> str:
-        """Merge two commits without a checkout, and return the tree (git-merge-tree(1), git 2.38)."""
-        options = ("--write-tree", "-z", "--name-only", "--no-messages")
-        output = await self._write(clone, ("merge-tree", *options, tip, head), fine=(0, 1))
-        tree, *files = [field for field in os.fsdecode(output).split("\0") if field]
+    async def _merged(self, clone: Clone, persons: PersonsGit, tip: str, ours: str, head: str) -> str:
+        """Merge two commits as in a checkout of the branch's tip, and return the tree (git-merge-tree(1), git 2.38)."""
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _MERGE, "sh", tip, ours, head),
+            (*self._repositories.writing(clone.git_dir), *persons.mounts),
+            variables={"GIT_DIR": clone.git_dir, "GIT_WORK_TREE": _ATTRIBUTES, **_INDEX, **persons.variables},
+        )  # fmt: skip
+        if done.status not in {0, 1}:
+            raise GitFailed(said(done))
+        tree, *files = [field for field in os.fsdecode(done.output).split("\0") if field]
         if files:
-            raise Conflicting(tuple(dict.fromkeys(files)))
+            unrun = drivers.quiet_mergers(persons.settings, persons.programs)
+            raise Conflicting(tuple(dict.fromkeys(files)), await self._unrun(clone, persons, tip, files) if unrun else "")
         return tree
 
-    async def _identity(self, clone: Clone) -> dict[str, str]:
-        """Return the user's name for a commit; raises `Refused` if git doesn't know it."""
-        found = {}
-        for part in ("name", "email"):
-            value = (await self._host.ask(clone.repository, "config", "--get", f"user.{part}")).strip()
-            if not value:
-                raise Refused(f"git doesn't know who you are: `git config --global user.{part} …` tells it")
-            for role in ("AUTHOR", "COMMITTER"):
-                found[f"GIT_{role}_{part.upper()}"] = value
-        return found
+    async def _unrun(self, clone: Clone, persons: PersonsGit, tip: str, files: Sequence[str]) -> str:
+        """Say for which files in conflict the person's git would have run a merge driver that the daemon doesn't run."""
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _MERGERS, "sh", tip, *files[:_AT_ONCE]),
+            (*self._repositories.reading(clone.git_dir), *persons.mounts),
+            variables={"GIT_DIR": clone.git_dir, **_INDEX, **persons.variables},
+        )  # fmt: skip
+        fields = os.fsdecode(done.output).split("\0")
+        return drivers.unrun_mergers(dict(zip(fields[::3], fields[2::3], strict=False)), persons.settings, persons.programs)
 
     async def check(self, clone: Clone, commit: str, command: str) -> None:
         """Run a command on a commit's files, in a sandbox without network and login; raises `Refused` if it fails."""
@@ -260,3 +354,14 @@ class LandingGit:
     ) -> bytes:
         mounts = self._repositories.writing(clone.git_dir)
         return await self._sandbox.git(arguments, mounts, clone.git_dir, variables=variables, fine=fine)
+
+
+def _identity(settings: GitSettings) -> dict[str, str]:
+    """Return the user's name for a commit; raises `Refused` if git doesn't know it."""
+    found = {}
+    for part, value in (("name", settings.name), ("email", settings.email)):
+        if not value:
+            raise Refused(f"git doesn't know who you are: `git config --global user.{part} …` tells it")
+        for role in ("AUTHOR", "COMMITTER"):
+            found[f"GIT_{role}_{part.upper()}"] = value
+    return found

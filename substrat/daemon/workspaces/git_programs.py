@@ -97,6 +97,23 @@ def programs_of(
     return search.found
 
 
+def config_files(repository: str, worktree: str, user_configs: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the configuration files that git reads for a repository, with those that they include on any condition.
+
+    Args:
+        repository: the git directory.
+        worktree: the directory in which git runs.
+        user_configs: the user's configuration files, by their paths.
+
+    Returns:
+        Their paths; None: there are more of them, or longer ones, than are read.
+    """
+    search = _Search(worktree, (), ConfigBudget())
+    for path in (f"{repository}/config", f"{repository}/config.worktree", *user_configs):
+        search.config(path)
+    return None if search.has_left_out else tuple(search.files)
+
+
 class _Search:
     """Reads configuration files and the files that they include."""
 
@@ -106,21 +123,30 @@ class _Search:
         self._roots = roots
         self._read: set[str] = set()
         self.found = Programs()
+        self.files: list[str] = []
+        self.has_left_out = False
 
     def config(self, path: str) -> None:
         """Take up a configuration file, if it is there, and those that it includes."""
-        if path in self._read or len(self._read) >= MOST_FILES or self._budget.is_used_up:
+        if path in self._read:
+            return
+        if len(self._read) >= MOST_FILES or self._budget.is_used_up:
+            self.has_left_out = True
             return
         self._read.add(path)
         data = nofollow.read_small(os.path.realpath(path), LONGEST_CONFIG)
         if data is None:
+            self.has_left_out = self.has_left_out or os.path.isfile(path)
             return
+        self.files.append(path)
         self._budget.bytes -= len(data)
         if self._budget.is_used_up:
+            self.has_left_out = True
             return
         for reference in git_config.references(git_config.parse(data).settings):
             self._budget.references -= 1
             if self._budget.is_used_up:
+                self.has_left_out = True
                 return
             for one in self._resolved(reference, os.path.dirname(path)):
                 self.found = self.found.joined(one)

@@ -41,7 +41,7 @@ class Room:
         self.repositories = Repositories(self.sandbox, Borrowing(()))
         trees = str(directory / "trees")
         self.host_git = HostGit(self.sandbox, self.repositories, self.environ, trees)
-        self.landing_git = LandingGit(self.sandbox, self.repositories, self.host_git, self.environ, trees, lambda: 60.0)
+        self.landing_git = LandingGit(self.sandbox, self.repositories, self.environ, trees, lambda: 60.0)
         subprocess.run(["git", "init", "-q", self.top], env=self.environ, check=True)
         self.commit({"README": "one\n"})
         self.clone = Clone(
@@ -74,10 +74,16 @@ class Room:
         """Commit for the agent, after what it has committed before, and return its head."""
         work = self.top.parent / "work"
         if not work.exists():
-            self.git("worktree", "add", "-q", "--detach", str(work), str(self.clone.base))
+            self.git("clone", "-q", str(self.top), str(work))
+            self.git("checkout", "-q", "--detach", str(self.clone.base), at=work)
         for files in changes:
             self.commit(files, f"add {', '.join(files)}", at=work)
-        return self.is_kept(self.git("rev-parse", "HEAD", at=work))
+        self.git("fetch", "-q", str(work), "HEAD")
+        return self.is_kept(self.git("rev-parse", "FETCH_HEAD"))
+
+    def branch_again(self) -> None:
+        """Let the agent begin anew at the branch's tip."""
+        self.clone = replace(self.clone, base=self.tip())
 
     def is_kept(self, head: str) -> str:
         """Take a commit as the agent's kept head, and return it."""

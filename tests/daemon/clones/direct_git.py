@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tempfile
 from typing import TYPE_CHECKING
 
 import trio
@@ -28,11 +29,11 @@ class DirectGit(GitSandbox):
     """Runs what it is given on the host's own files; a place where a mount shows another path is replaced in all words.
 
     Args:
-        directory: takes the files that a sandbox has in its own `/tmp`.
+        directory: takes the files that sandboxes have in their own `/tmp`.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._tmp = directory
+        self._directory = directory
         self.commands: list[tuple[str, ...]] = []
 
     async def run(
@@ -46,12 +47,13 @@ class DirectGit(GitSandbox):
         variables: Mapping[str, str] | None = None,
     ) -> OneshotResult:
         self.commands.append(command)
+        own = tempfile.mkdtemp(dir=self._directory)  # no sandbox sees another one's /tmp
         shown = {mount.target: mount.source for mount in mounts if isinstance(mount, Bind) and mount.target != mount.source}
 
         def outside(word: str) -> str:
             for target, source in sorted(shown.items(), reverse=True):  # the longer of two that begin alike comes first
                 word = re.sub(rf"{re.escape(target)}(?![\w.-])", source.replace("\\", r"\\"), word)
-            return _TEMPORARY.sub(f"{self._tmp}/", word)
+            return _TEMPORARY.sub(f"{own}/", word)
 
         given = {**({"GIT_WORK_TREE": "/"} if variables and "GIT_DIR" in variables else {}), **(variables or {})}
         environ = {

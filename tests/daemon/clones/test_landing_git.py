@@ -3,14 +3,41 @@
 import pytest
 
 from substrat.core.workspaces.landing import LandingMode
+from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
 from substrat.errors import Conflict, Refused
+
+
+async def persons_git(room):
+    """The person's configuration, for the branch's tip and the agent's head."""
+    return await room.landing_git.persons_git(room.clone, None, (room.tip(), str(room.clone.kept.head)))
 
 
 async def preview(room, mode=LandingMode.MERGE):
     """The commit that the branch would move to."""
     head = str(room.clone.kept.head)
-    return await room.landing_git.preview(room.clone, room.landing(mode), room.tip(), head, "fix")
+    return await room.landing_git.preview(room.clone, room.landing(mode), await persons_git(room), room.tip(), head)
+
+
+async def refusal(room):
+    """Why git on the host can't write the files of the agent's head."""
+    head = str(room.clone.kept.head)
+    return await room.landing_git.refusal(room.clone, await persons_git(room), room.tip(), head)
+
+
+async def move(room, commit):
+    """Move the branch where it is checked out."""
+    checkout = await room.host_git.checkout(room.clone, "main")
+    quiet = (await persons_git(room)).quiet
+    await room.host_git.move(room.clone, room.landing(), Move(commit, room.tip(), quiet), checkout)
+
+
+def merged_by_git(room):
+    """The tree that the person's own git makes of the two, in a checkout beside his."""
+    beside = room.top.parent / "beside"
+    room.git("worktree", "add", "-q", "--detach", str(beside), "main")
+    room.git("merge", "-q", "--no-edit", str(room.clone.kept.head), at=beside)
+    return room.git("rev-parse", "HEAD^{tree}", at=beside)
 
 
 async def test_a_branch_that_has_not_moved_takes_the_head_itself_and_else_a_commit_of_the_persons(room):
@@ -39,12 +66,11 @@ async def test_the_branch_moves_where_it_is_checked_out_and_no_ignored_file_is_o
     head = room.agent_commits({".env": "theirs"})
     (room.top / ".env").write_text("mine")
     before = room.tip()
-    checkout = await room.host_git.checkout(room.clone, "main")
     with pytest.raises(Conflict, match=r"git refuses to move main in .*\.env"):
-        await room.host_git.move(room.clone, room.landing(), head, before, checkout)
+        await move(room, head)
     assert (room.tip(), (room.top / ".env").read_text()) == (before, "mine")
     (room.top / ".env").unlink()
-    await room.host_git.move(room.clone, room.landing(), head, before, checkout)
+    await move(room, head)
     assert (room.tip(), room.git("status", "--porcelain")) == (head, "")
     assert (room.top / ".env").read_text() == "theirs"
 
@@ -63,10 +89,94 @@ async def test_a_look_at_the_checkout_and_a_move_run_nothing_that_the_repository
     mark.unlink()
     index = (room.top / ".git" / "index").read_bytes()
     (room.top / "README").touch()
-    await room.landing_git._check_clean(room.clone)
+    await room.landing_git._check_clean(room.clone, await persons_git(room))
     assert (room.top / ".git" / "index").read_bytes() == index, "a look writes no index"
-    checkout = await room.host_git.checkout(room.clone, "main")
-    await room.host_git.move(room.clone, room.landing(), head, room.tip(), checkout)
+    await move(room, head)
     assert not mark.exists()
     room.git("-c", "core.fsmonitor=false", "commit", "-q", "--allow-empty", "-m", "the control")
     assert mark.exists()
+
+
+LINES = "".join(f"{number}\n" for number in range(9))
+
+
+async def test_a_merge_obeys_the_attributes_that_the_branch_has(room):
+    """As `git merge` in a checkout of it does: those in directories below too, and not those that the agent adds."""
+    room.commit(
+        {".gitattributes": "log merge=union\n", "sub/.gitattributes": "lock -merge\n", "log": "0\n", "sub/lock": LINES}
+    )
+    room.branch_again()
+    head = room.agent_commits({"log": "0\ntheirs\n"})
+    room.commit({"log": "0\nmine\n"})
+    merged = await preview(room)
+    assert room.git("show", f"{merged}:log") == "0\nmine\ntheirs"
+    assert room.git("rev-parse", f"{merged}^{{tree}}") == merged_by_git(room)
+    assert head
+    room.agent_commits({"sub/lock": LINES + "theirs\n", "sub/.gitattributes": "lock merge=union\n"})
+    room.commit({"sub/lock": f"mine\n{LINES}"})
+    with pytest.raises(Conflicting) as conflict:
+        await preview(room)
+    assert conflict.value.files == ("sub/lock",)
+
+
+async def test_attributes_outside_of_commits_count_too(room):
+    room.commit({"a.log": "0\n", "b.log": "0\n"})
+    room.branch_again()
+    (room.home / "rules").write_text("a.log merge=union\n")
+    with (room.home / ".gitconfig").open("a") as config:
+        config.write("[include]\n\tpath = more\n")
+    (room.home / "more").write_text("[core]\n\tattributesFile = ~/rules\n")
+    (room.top / ".git" / "info" / "attributes").write_text("b.log merge=union\n")
+    room.agent_commits({"a.log": "0\ntheirs\n", "b.log": "0\ntheirs\n"})
+    room.commit({"a.log": "0\nmine\n", "b.log": "0\nmine\n"})
+    assert room.git("rev-parse", f"{await preview(room)}^{{tree}}") == merged_by_git(room)
+
+
+async def test_a_merge_driver_runs_if_it_is_a_plain_program_and_else_leaves_a_conflict(room):
+    room.commit({".gitattributes": "a merge=mine\n", "a": "0\n", "tool": "#!/bin/sh\ntouch ran\n"})
+    room.branch_again()
+    room.git("config", "merge.mine.driver", "truncate -s 3 %A")
+    room.agent_commits({"a": "0\ntheirs\n"})
+    room.commit({"a": "0\nmine\n"})
+    assert room.git("show", f"{await preview(room)}:a") == "0\nm"
+    for command in ("./tool %A", "sh tool %A", "cp tool %A"):
+        room.git("config", "merge.mine.driver", command)
+        with pytest.raises(Conflicting) as conflict:
+            await preview(room)
+        assert conflict.value.files == ("a",)
+        assert conflict.value.why.startswith(f"a selects your git's merge driver mine, '{command}', which isn't one plain")
+
+
+async def test_a_file_for_which_another_program_would_run_is_refused_and_none_runs_in_the_move(room):
+    """git refreshes its index before it merges, and runs the filters of all files whose times have changed."""
+    mark = room.top.parent / "mark"
+    room.commit(
+        {".gitattributes": "*.txt filter=evil\n", "mine.txt": "mine\n", "tool": f"#!/bin/sh\necho >> {mark}; cat\n"}
+    )
+    room.branch_again()
+    for key in ("clean", "smudge"):
+        room.git("config", f"filter.evil.{key}", "sh tool")
+    room.git("config", "filter.evil.required", "true")
+    assert room.agent_commits({"a.md": "a"})
+    assert await refusal(room) is None
+    (room.top / "mine.txt").touch()
+    await move(room, str(room.clone.kept.head))
+    assert (room.git("log", "-1", "--format=%s"), mark.exists()) == ("add a.md", False)
+    room.agent_commits({"b.txt": "b"})
+    assert "b.txt selects your git's filter evil, 'sh tool', which is neither git-lfs's nor" in str(await refusal(room))
+    room.git("config", "filter.evil.clean", "cat")
+    room.git("config", "filter.evil.smudge", "cat")
+    assert await refusal(room) is None
+    room.agent_commits({".gitattributes": "big filter=lfs\n", "big": "content\n", "b.txt": ""})
+    assert "big would land unfiltered" in str(await refusal(room))
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 8\n"
+    room.agent_commits({"big": pointer})
+    assert await refusal(room) is None
+
+
+async def test_a_configuration_that_is_too_long_to_be_read_is_no_reason_to_guess(room):
+    room.agent_commits({"a.md": "a"})
+    includes = "".join(f"[include]\n\tpath = more{number}\n" for number in range(40))
+    (room.home / ".gitconfig").write_text(includes)
+    with pytest.raises(Refused, match="has more than 32 files, or is longer than"):
+        await persons_git(room)
