@@ -274,6 +274,20 @@ def test_landings_and_the_command_that_waits_for_them_survive_the_daemon(house, 
     assert git(house, app, "status", "--short") == ""
 
 
+def test_work_that_the_user_has_squashed_by_hand_has_landed_and_later_work_lands_alone(house, app):
+    me(house, app)
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--clone")
+    git(house, app, "merge", "-q", "--squash", "refs/substrat/fix/head")
+    git(house, app, "commit", "-qm", "by hand")
+    assert house.ctl("merge", "fix").out == "main has all of fix's changes already\n"
+    assert (house.show("fix")["clone"]["landed"], house.show("fix")["attention"]["kind"]) == (True, "idle")
+    house.ok("send", "fix", "--wait", commit("a.txt", "newer"))
+    assert merged(house, "fix")[1][0]["outcome"] == "landed"
+    assert git(house, app, "rev-list", "--merges", "main") == ""
+    assert (app / "a.txt").read_text() == "newer\n"
+
+
 def test_squashed_work_counts_as_landed_and_later_work_lands_alone(house, app):
     me(house, app)
     house.start()

@@ -71,7 +71,7 @@ class Kept:
         ahead: commits of head that neither the base nor a branch of the user's has.
         behind: commits of the target branch that head doesn't have.
         files: uncommitted files.
-        landed: whether head is in a branch of the user's, as its commits or as the one commit that it landed as.
+        landed: whether head is in a branch of the user's, by its own commits or by others with the same changes.
         only_here: what isn't kept.
         loose: whether no turn's ref has it: it was kept between the ends of turns.
     """

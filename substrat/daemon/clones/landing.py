@@ -212,10 +212,8 @@ class Landings:
             tip = await self._repositories.commit(clone.git_dir, f"refs/heads/{landing.target}")
             if tip is None and clone.base is not None:
                 raise NotFound(f"there is no branch {landing.target} in {clone.repository}: `--into BRANCH` names another")
-            if tip is not None and landing.intended is not None and await self._git.contains(clone, tip, landing.intended):
-                return self._landed(agent, landing, landing.intended, landing.intended_head or head, rest)
-            if tip is not None and await self._git.has(clone, tip, head):
-                return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s commits already{rest}")
+            if tip is not None and (outcome := await self._known(agent, clone, landing, tip, head)) is not None:
+                return outcome
             try:
                 checkout = await self._host.checkout(clone, landing.target)
                 if looked is None or (looked.move.tip, looked.checkout) != (tip, checkout):
@@ -242,6 +240,18 @@ class Landings:
                 continue
             return self._landed(agent, landing, looked.move.commit, head, rest)._replace(notes=looked.notes)
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
+
+    async def _known(self, agent: Agent, clone: Clone, landing: Landing, tip: str, head: str) -> Outcome | None:
+        """Return the outcome of work that the branch has already; None: it lacks some of it."""
+        rest = uncommitted(clone.kept.files)
+        if landing.intended is not None and await self._git.contains(clone, tip, landing.intended):
+            return self._landed(agent, landing, landing.intended, landing.intended_head or head, rest)
+        if await self._git.has(clone, tip, head):
+            return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s commits already{rest}")
+        if await self._repositories.has_content(clone, tip, head):
+            await until_stored(partial(self._note_content, agent.id, head, tip))
+            return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s changes already{rest}", head=head)
+        return None
 
     async def _look(
         self,
@@ -305,6 +315,13 @@ class Landings:
             with self._registry.change("landing noted") as change:
                 change.record(DaemonEvent(agent.id, None, "clone:landed", outcome.text, {"commit": outcome.commit}))
                 change.put_clone(agent, landed)
+
+    def _note_content(self, agent_id: str, head: str, tip: str) -> None:
+        """Note on an agent that a branch has its work, by commits of the user's own: later work lands without that part."""
+        agent = self._registry.get(agent_id)
+        if agent is not None and agent.clone is not None:
+            with self._registry.change("landing noted") as change:
+                change.put_clone(agent, replace(agent.clone, bounced=None, landed_head=head, landed_commit=tip, shown=None))
 
     def _finish(self, landing: Landing, outcome: Outcome) -> None:
         agent = self._registry.get(landing.agent)

@@ -6,6 +6,7 @@ Git runs in a sandbox for each of these, so nothing that the repository's config
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Bind, Tmpfs
@@ -67,19 +68,50 @@ class RepositoryFacts(NamedTuple):
     has_unlanded: bool
 
 
+# Succeeds if a branch, $1, has all changes of a head, $2, by whichever commits, such as those of a squash or a cherry-pick:
+# each file that the head changes has changed in the branch too, and a merge of the two adds nothing to the branch, or the
+# branch has a commit with the same changes for each of the head's. Of a merge among these nobody can tell unless its files
+# are what git makes of its parents. Objects that are made go nowhere. `--verbatim` (git 2.39): the other patch ids are the
+# same for changes of white space alone.
+_BY_CONTENT = """\
+export GIT_ALTERNATE_OBJECT_DIRECTORIES=$(git rev-parse --git-path objects | sed 's/["\\\\]/\\\\&/g; s/.*/"&"/')
+export GIT_OBJECT_DIRECTORY=/tmp/objects
+mkdir -p /tmp/objects
+base=$(git merge-base "$1" "$2") && [ "$base" != "$(git rev-parse "$1")" ] || exit
+paths() { git diff-tree -r --name-only --no-renames "$1" "$2" | LC_ALL=C sort; }
+paths "$base" "$2" >/tmp/theirs && paths "$base" "$1" >/tmp/ours || exit
+[ -z "$(LC_ALL=C comm -23 /tmp/theirs /tmp/ours)" ] || exit
+merged() { git merge-tree --write-tree --no-messages "$1" "$2" 2>/dev/null; }
+[ "$(merged "$1" "$2")" = "$(git rev-parse "$1^{tree}")" ] && exit
+for end; do [ "$(git rev-list --count --max-count=2001 "$base..$end")" -le 2000 ] || exit; done
+for merge in $(git rev-list --merges "$base..$2")
+do [ "$(merged "$merge^1" "$merge^2")" = "$(git rev-parse "$merge^{tree}")" ] || exit
+done
+ids() {
+    git rev-list --no-merges "$base..$1" |
+        git diff-tree --stdin -p --binary --full-index --no-ext-diff --no-textconv |
+        git patch-id --verbatim | cut -d ' ' -f 1 | LC_ALL=C sort -u
+}
+ids "$2" >/tmp/theirs && [ -s /tmp/theirs ] && ids "$1" >/tmp/ours && [ -z "$(LC_ALL=C comm -23 /tmp/theirs /tmp/ours)" ]
+"""
+_HAS_CONTENT = f"""\
+by_content() {{ timeout 15 /bin/sh -c {shlex.quote(_BY_CONTENT)} sh "$1" "$2" 2>/dev/null; }}
+"""
+"""A shell's function; where that takes too long the branch doesn't count as one that has the changes."""
 # Prints a fact a line; $1 is the ref of the wip, $2 the base, $3 the target, $4 a head that landed as the one commit $5.
 # `-` stands for nothing.
-_STATE = """\
-commit() { git rev-parse --quiet --verify --end-of-options "$1^{commit}" || echo -; }
+_STATE = f"""\
+{_HAS_CONTENT}commit() {{ git rev-parse --quiet --verify --end-of-options "$1^{{commit}}" || echo -; }}
 wip=$(commit "$1"); head=$(commit "$1^1"); base=$(commit "$2"); target=$(commit "$3")
 echo "$wip"; echo "$head"
-[ "$head" = - ] && { printf '%s\\n' - - landed; exit; }
+[ "$head" = - ] && {{ printf '%s\\n' - - landed; exit; }}
 [ "$base" = - ] && base=
 # Commits of the user's branches don't count, which a rebase has put below the agent's; a broken branch hides none.
 git rev-list --count "$head" --not $base --branches 2>/dev/null || git rev-list --count "$head" --not $base
 if [ "$target" = - ]; then echo -; else git rev-list --count "$head..$target"; fi
-in_branch() { out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z "$out" ]; }
-if [ "$head" = "$base" ] || in_branch "$head" || { [ "$head" = "$4" ] && in_branch "$5"; }
+in_branch() {{ out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z "$out" ]; }}
+if [ "$head" = "$base" ] || in_branch "$head" || {{ [ "$head" = "$4" ] && in_branch "$5"; }} ||
+    {{ [ "$target" != - ] && by_content "$target" "$head"; }}
 then echo landed; else echo -; fi
 """
 # `change REFS` changes refs as `_encoded` writes them. git holds a ref's lock for an instant: one below `refs/substrat`
@@ -243,6 +275,14 @@ class Repositories:
         if done.status or len(lines) != 5:
             raise GitFailed(said(done))
         return _state_of(lines)
+
+    async def has_content(self, clone: Clone, tip: str, head: str) -> bool:
+        """Say whether a branch has all changes of a head, by whichever commits."""
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", f'{_HAS_CONTENT}by_content "$1" "$2"', "sh", tip, head), self.reading(clone.git_dir),
+            variables={"GIT_DIR": clone.git_dir},
+        )  # fmt: skip
+        return done.status == 0
 
     async def state(self, clone: Clone) -> CloneState:
         """Return how a clone's kept work stands to its base and to the user's branches; raises `GitFailed`."""
