@@ -82,7 +82,8 @@ def parse_tree(output: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
         head, _, path = entry.partition(b"\t")
         if head.startswith(LINK.encode()):
             size, _, rest = rest.partition(b"\n")
-            links[os.fsdecode(path)] = os.fsdecode(rest[: int(size)])
+            # The kernel and git take a target to its first NUL: `..\0x` leads to `..`.
+            links[os.fsdecode(path)] = os.fsdecode(rest[: int(size)].partition(b"\0")[0])
             rest = rest[int(size) + 1 :]
         else:
             others.append(os.fsdecode(path))

@@ -6,13 +6,16 @@ user's checkout: `.envrc`, `.vscode/tasks.json`, a `.gitattributes`, a link to `
 
 from __future__ import annotations
 
+import os
 import posixpath
+import re
 import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox import protect
+from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces.diffs import LINK, SUBMODULE
 
 if TYPE_CHECKING:
@@ -71,14 +74,58 @@ class Landing:
     intended_in: str | None = None
 
 
-_DECIDING = frozenset({".gitmodules", ".gitattributes", ".worktreeinclude"})
-"""Names that decide about other files: which repositories and filters git uses, and which ignored files agents see."""
+_DECIDING = frozenset({".gitmodules", ".gitattributes", ".lfsconfig", ".worktreeinclude"})
+"""Names that decide about other files: which repositories, filters and addresses git uses, and which ignored files agents
+see."""
+_PLACES = PROGRAM.places
+_GENERATED = tuple(
+    f"/{_PLACES.workspace}/{name}" for name in (_PLACES.mcp, _PLACES.rules, _PLACES.instructions, ".gitignore")
+)
+"""The files that an agent's sandbox shows beside those of its clone; only `git add -f` commits them."""
+_INSTRUCTING = re.compile(r"(^|/)(AGENTS\.md|CLAUDE\.md|\.cursor/rules/.*)", re.IGNORECASE)
+_LONGEST_NAME, _LONGEST_PATH = 255, 4095
+"""Bytes, in Linux (limits.h)."""
 _MOST_LINKS = 40
 """Links that a path may lead through; the kernel follows no more (path_resolution(7))."""
 _MOST_NAMED = 5
 """Files that a sentence names before it only counts."""
 _MOST_LISTED = 100
 """Files in conflict that the agent is told by name; `git status` shows it all of them."""
+
+
+def unwritable(files: Iterable[ChangedFile]) -> str | None:
+    """Say which file of a landing no disk takes; None: there is none."""
+    for file in files:
+        name = max((os.fsencode(part) for part in file.path.split("/")), key=len)
+        if file.status != "deleted" and (len(name) > _LONGEST_NAME or len(os.fsencode(file.path)) > _LONGEST_PATH):
+            shown = name[:40].decode("utf-8", "replace")
+            return (
+                f"it has a file {shown}…, whose name is longer than {_LONGEST_NAME} bytes, or its path than {_LONGEST_PATH}"
+            )
+    return None
+
+
+def told(files: Iterable[ChangedFile], people: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """Return sentences that a person is told beside a landing, which don't hold it up.
+
+    Args:
+        files: the files that the landing changes.
+        people: the authors and committers of its commits, each as `name <address>`.
+        known: the person, and the names that agents were given.
+    """
+    instructing = [file.path for file in files if _INSTRUCTING.search(file.path)]
+    others = list(dict.fromkeys(one for one in people if one not in known))
+    changes = "changes" if len(instructing) == 1 else "change"
+    return (
+        *([f"{_counted(instructing)} {changes} what agents are told"] if instructing else []),
+        *([f"some of its commits are by {_counted(others)}, who isn't you: agents can write any name"] if others else []),
+    )
+
+
+def _counted(words: Sequence[str]) -> str:
+    """List the first of some words, of printable letters."""
+    shown = ", ".join("".join(letter if letter.isprintable() else "?" for letter in word) for word in words[:_MOST_NAMED])
+    return shown + (f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else "")
 
 
 class Suspect(NamedTuple):
@@ -136,6 +183,8 @@ def _is_obeyed(name: str) -> bool:
 def _reason(file: ChangedFile, links: Mapping[str, str], marked: Mapping[str, str]) -> str | None:
     """Say why a file must be looked at; None: it needn't."""
     names = file.path.split("/")
+    if file.status == "added" and f"/{file.path}".endswith(_GENERATED):
+        return "Substrat's own, made for the agent's sandbox: no commit needs it"
     if name := next((name for name in names if protect.folded(name) in _DECIDING), None):
         return f"{name} decides about other files" if file.status != "deleted" else f"without {name} git treats others anew"
     if file.status == "deleted":

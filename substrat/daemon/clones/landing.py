@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.wakeup import Wakeup
     from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.landing_git import LandingGit
+    from substrat.daemon.clones.persons_git import PersonsGit
     from substrat.daemon.clones.repository import CloneState, Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
 
@@ -59,6 +60,8 @@ _TRIES = 3
 """How often a landing is previewed anew because the branch moved meanwhile: somebody else is landing there too."""
 _REMOVED = "the agent was removed meanwhile; its kept work is in refs/substrat/ of your repository"
 _UNSIGNED = "commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned"
+_SUBSTRAT = "Substrat <substrat@localhost>"
+"""The author of commits of uncommitted files."""
 _KEPT_SECONDS = 86_400.0
 """How long an outcome is kept: a client that hasn't heard the answer asks again; the inbox has what needs a person."""
 
@@ -265,17 +268,32 @@ class Landings:
         tip, head = commits
         persons = await self._git.persons_git(clone, checkout, tuple(filter(None, commits)))
         commit = await self._git.preview(clone, landing, persons, tip, head)
+        files = await self._git.changed(clone, tip, commit)
+        if (long := decisions.unwritable(files)) is not None:
+            raise Refused(f"{agent.name}'s work can't be written to a disk: {long}")
         if (refusal := await self._git.refusal(clone, persons, tip, commit)) is not None:
             by_hand = ("git", "-C", clone.repository, "merge", clone.ref("head"))
             raise Refused(f"{agent.name}'s work isn't landed: {refusal}; after a look, `{shlex.join(by_hand)}` does it")
-        files = await self._git.changed(clone, tip, commit)
         suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
         if held := decisions.unaccepted(suspects, landing.accepted, await self._git.changed_since(clone, head)):
             return _held(agent, clone, landing, held)
         if landing.check_command is not None:
             await self._git.check(clone, commit, landing.check_command)
-        notes = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
-        return _Looked(Move(commit, tip, persons.quiet), checkout, notes)
+        unsigned = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
+        people = await self._git.people(clone, tip, head) if persons.settings.name else []
+        told = decisions.told(files, people, self._known_people(agent, persons))
+        return _Looked(Move(commit, tip, persons.quiet), checkout, (*unsigned, *told))
+
+    def _known_people(self, agent: Agent, persons: PersonsGit) -> frozenset[str]:
+        """Return the names that commits of an agent's, and of its family's, have unless they choose others."""
+        given = {**self._registry.config.agent.env, **dict(agent.environment)}
+        names, addresses = (
+            {own, *(given.get(f"GIT_{role}_{part}", own) for role in ("AUTHOR", "COMMITTER"))}
+            for part, own in (("NAME", persons.settings.name), ("EMAIL", persons.settings.email))
+        )
+        family = (member.name for member in self._registry.family(self._registry.root_of(agent)))
+        own = (f"{name} <{name}@localhost>" for name in (*family, agent.name))  # where the person's git has no name
+        return frozenset((*own, *(f"{name} <{address}>" for name in names for address in addresses), _SUBSTRAT))
 
     async def _close(self, clone: Clone, landing: Landing, top: str, closed: ExitStack) -> bool:
         """Let no sandbox begin that can write in a checkout, and wait for the end of those that run, if there are any."""

@@ -144,6 +144,11 @@ class LandingGit:
         shown = await self._repositories.commit(clone.git_dir, str(clone.shown))
         return frozenset(file.path for file in await self.changed(clone, shown, head))
 
+    async def people(self, clone: Clone, tip: str | None, head: str) -> list[str]:
+        """Return the authors and committers of the commits that a branch lacks, of the first thousand of them."""
+        line = ("rev-list", "--max-count=1000", "--no-commit-header", "--format=%an <%ae>%n%cn <%ce>", head)
+        return os.fsdecode(await self._read(clone, (*line, *((f"^{tip}",) if tip else ()), "--"))).splitlines()
+
     async def surroundings(self, clone: Clone, commit: str) -> Surroundings:
         """Return all besides the changed files of a commit that decides which of them must be looked at."""
         done = await self._sandbox.run(

@@ -28,6 +28,7 @@ def held(path, *, status="added", mode="100644", around=AROUND):
     ".envrc", ".EnvRC", "a/b/.vscode/tasks.json", ".v\u017fcode/tasks.json", ".en\u200bvrc", ".hus\u212ay/pre-commit",
     "x.CODE-workspace", ".gitmodules", "sub/.GitAttributes", ".git\ufe0fattributes", ".worktreeinclude",
     ".cursor/worktrees.json",
+    ".lfsconfig", "sub/.LFSConfig", ".cursor/rules/substrat.mdc", "sub/.cursor/.gitignore",
     "x/HEAD", "x/head", "fixtures/repo.git/config", "fixtures/repo.git/hooks/post-checkout",
     "tools/clean.sh", "hooks/post-merge", "tools/editor/tasks.json", "tools/env.sh", "tools/hooks/pre-commit", "first",
 ])  # fmt: skip
@@ -42,6 +43,32 @@ def test_files_that_the_host_may_obey(path):
 ])  # fmt: skip
 def test_files_that_nothing_obeys(path):
     assert not held(path)
+
+
+def test_substrats_own_files_are_named_so():
+    for path in (".cursor/mcp.json", "sub/.cursor/rules/substrat-instructions.mdc"):
+        (one,) = suspects([ChangedFile(path, None, "added", 1, 0, "100644", "0" * 40)], AROUND)
+        assert one.reason.startswith("Substrat's own")
+    (changed,) = suspects([ChangedFile(".cursor/mcp.json", None, "modified", 1, 0, "100644", "0" * 40)], AROUND)
+    assert changed.reason == "the host may run or obey .cursor unasked", "the project has one"
+
+
+def test_names_that_no_disk_takes():
+    fine = [ChangedFile(path, None, "added", 1, 0, "100644", "0" * 40) for path in ("a" * 255, "\u00e4" * 127, "d/" * 2047)]
+    assert landing.unwritable(fine) is None
+    for path in ("a" * 256, "sub/" + "\u00e4" * 128, "d/" * 2048):
+        file = ChangedFile(path, None, "added", 1, 0, "100644", "0" * 40)
+        assert "it has a file " in str(landing.unwritable([*fine, file]))
+        assert landing.unwritable([file._replace(status="deleted")]) is None
+
+
+def test_what_is_told_beside_a_landing():
+    files = [ChangedFile(path, None, "added", 1, 0, "100644", "0" * 40) for path in ("a", "AGENTS.md", "x/claude.md")]
+    assert landing.told(files, ["Me <m@x>", "Ev\til <e@x>", "Ev\til <e@x>"], {"Me <m@x>"}) == (
+        "AGENTS.md, x/claude.md change what agents are told",
+        "some of its commits are by Ev?il <e@x>, who isn't you: agents can write any name",
+    )
+    assert landing.told(files[:1], ["Me <m@x>"], {"Me <m@x>"}) == ()
 
 
 @each(("path", "target"), [
@@ -119,6 +146,6 @@ def test_the_command_that_asks_again_asks_for_the_same(wish, wanted):
 
 def test_a_tree_is_read_with_its_links():
     entries = (b"120000 blob 1\ta\nb", b"100644 blob 2\tx/HEAD", b"120000 blob 3\tc\xff")
-    output = b"\0".join(entries) + b"\0\0" + b"5\n../\n\0\n1\n/\n"
-    assert diffs.parse_tree(output) == ({"a\nb": "../\n\0", "c\udcff": "/"}, ("x/HEAD",))
+    output = b"\0".join(entries) + b"\0\0" + b"6\n../\n\0x\n1\n/\n"
+    assert diffs.parse_tree(output) == ({"a\nb": "../\n", "c\udcff": "/"}, ("x/HEAD",))
     assert diffs.parse_tree(b"\0") == ({}, ())

@@ -180,3 +180,13 @@ async def test_a_configuration_that_is_too_long_to_be_read_is_no_reason_to_guess
     (room.home / ".gitconfig").write_text(includes)
     with pytest.raises(Refused, match="has more than 32 files, or is longer than"):
         await persons_git(room)
+
+
+async def test_who_has_made_the_commits_that_a_branch_lacks(room):
+    room.agent_commits({"a.md": "a"})
+    work = room.top.parent / "work"
+    room.git("commit", "-q", "--allow-empty", "--author", "Mallory <m@x>", "-m", "x", at=work)
+    head = room.agent_commits()
+    assert await room.landing_git.people(room.clone, room.tip(), head) == [
+        "Mallory <m@x>", "Me <me@example.invalid>", "Me <me@example.invalid>", "Me <me@example.invalid>",
+    ]  # fmt: skip
