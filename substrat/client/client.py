@@ -245,11 +245,12 @@ class Client(Connection):
         message: str | None = None,
         check: str | None = None,
         accept: Sequence[str] | None = None,
+        at: str | None = None,
     ) -> list[LandingObject]:
         """Land the commits of agents' clones in a branch, and return each one's outcome (`agent.merge`)."""
         found = await self.call(
             "agent.merge", agents=list(agents), into=into, squash=squash, ff_only=ff_only, message=message, check=check,
-            accept=_array(accept), outcomes=True,
+            accept=_array(accept), at=at, outcomes=True,
         )  # fmt: skip
         return cast("list[LandingObject]", found)
 

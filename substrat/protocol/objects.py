@@ -365,6 +365,8 @@ class LandingObject(TypedDict):
     commit: str | None
     files: list[str]
     text: str
+    head: str | None
+    was: str | None
     notes: list[str]
 
 

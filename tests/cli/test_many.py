@@ -3,12 +3,14 @@
 import io
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from substrat import errors
 from substrat.cli import habits
 from substrat.cli.table import VERBS
+from substrat.cli.verbs import merge
 from tests.support.cases import each
 
 STATES = {"a": "idle", "b": "failed", "c": "ended", "d": "suspended"}
@@ -215,6 +217,62 @@ def test_on_a_terminal_end_all_says_how_many_turns_it_would_stop_and_asks(ctl, f
         assert done.err.startswith("1 turn runs. End 2 agents for good? [y/N] ")
         assert len(daemon.calls("agent.end")) == (0 if code else 2)
     assert ctl("end", "--all", "--json").err == "", "a script's answer is JSON"
+
+
+HEADS = {"a": "a" * 40, "b": "b" * 40}
+
+
+@pytest.fixture
+def landing(fake, agent):
+    """A daemon with two agents, whose work has `.envrc` in it: it lands where that is accepted at its head."""
+
+    def land(params):
+        (name,) = params["agents"] if len(params["agents"]) == 1 else ("a",)
+        is_seen = ".envrc" in params.get("accept", ()) and HEADS[name].startswith(params.get("at") or "-")
+        files, said = ([], "landed") if is_seen else ([".envrc"], "held")
+        outcome = {
+            "into": "main",
+            "outcome": said,
+            "commit": "1",
+            "files": files,
+            "notes": [],
+            "head": HEADS[name],
+            "was": None,
+        }
+        return [{"agent": name, "text": f"{name}: {said}", **outcome}]
+
+    tree = {"branch": "b", "base": "0", "head": "1", "ahead": 1, "behind": 0, "files": 0, "landed": False}
+    known = {name: agent(name=name, id=name, clone=tree) for name in "ab"}
+    return fake(
+        {"agent.show": lambda params: known[params["agent"]], "agent.merge": land, "agent.list": list(known.values())}
+    )
+
+
+def test_an_acceptance_counts_for_the_commit_that_was_shown(ctl, landing):
+    asked = lambda: [(call.get("accept"), call.get("at")) for call in landing.calls("agent.merge")]  # noqa: E731 - it is short
+    assert ctl("merge", "a", "--accept", ".envrc").code == 1
+    assert ctl("merge", "a", "--accept", ".envrc", "--at", "aaaaaaa").out == "a: landed\n"
+    assert ctl("merge", "a", "--accept", ".envrc", "--at", "bbbbbbb").code == 1
+    assert asked() == [(None, None), ([".envrc"], "aaaaaaa"), ([".envrc"], "bbbbbbb")]
+    several = ctl("merge", "a", "b", "--accept", "x y")
+    assert several.code == 2
+    assert several.err.splitlines()[-2:] == [f"  substratctl merge {name} --accept 'x y'" for name in "ab"]
+    for wrong in ("abcdef", "HEAD", "g" * 7, "A" * 7):
+        assert ctl("merge", "a", "--at", wrong).code == 2
+    assert len(asked()) == 3
+
+
+def test_on_a_terminal_accepted_files_are_shown_and_others_asked_for(ctl, landing, monkeypatch):
+    def on_a_terminal(*words, typed=""):
+        monkeypatch.setattr(sys, "stdin", Terminal(typed))
+        monkeypatch.setattr(merge, "sys", SimpleNamespace(stdin=Terminal(), stdout=Terminal()))
+        return ctl("merge", "a", *words)
+
+    assert on_a_terminal("--accept", ".").out == "a: held\na: landed\n", "shown, and not asked for"
+    assert on_a_terminal(typed="y\n").out == "a: held\na: landed\n"
+    assert on_a_terminal("--accept", "other", typed="n\n").code == 1
+    sent = [(call.get("accept"), call.get("at")) for call in landing.calls("agent.merge")]
+    assert sent == [(None, None), ([".envrc"], HEADS["a"])] * 2 + [(None, None)]
 
 
 def test_allow_tells_names_from_hosts(ctl, several):

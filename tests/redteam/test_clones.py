@@ -81,10 +81,11 @@ def test_a_persons_own_git_beside_a_turn_opens_no_way_and_runs_nothing(house, ap
     held = house.ctl("merge", "fix", "--into", "main", stdin=b"")
     assert held.code == 1
     assert ".autoenv" in held.error
-    assert held.error.endswith("to land them: substratctl merge fix --accept .")
+    head = house.show("fix")["clone"]["head"]
+    assert held.error.endswith(f"to land them: substratctl merge fix --accept . --at {head[:12]}")
     assert "all of it" not in house.git(app, "log", "--format=%s", "main")
     house.git(app, "checkout", "-q", "main")
-    house.ok("merge", "fix", "--into", "main", "--accept", ".")
+    house.ok("merge", "fix", "--into", "main", "--accept", ".", "--at", head)
     assert house.git(app, "log", "-1", "--format=%s", "main") == "all of it\n"
     assert not ran.exists()
 

@@ -104,14 +104,15 @@ def test_no_program_of_a_filter_takes_a_file_of_the_agents(house, app):
         house.git(app, "config", f"filter.f.{key}", "python3 filters/smudge.py")
     deeds = f'echo \'open("{app}/ran", "w")\' > filters/json.py; echo x > a.txt; git add -A; git commit -qm x'
     house.spawn("fix", app, f"/shell {deeds}", "--clone")
-    for command in (("merge", "fix", "--accept", "."), ("checkout", "fix", house.directory / "copy", "--accept", ".")):
+    at = ("--accept", ".", "--at", house.show("fix")["clone"]["head"])
+    for command in (("merge", "fix", *at), ("checkout", "fix", house.directory / "copy", "--accept", ".")):
         refused = house.ctl(*command)
         assert (refused.code, "a.txt selects your git's filter f, 'python3 filters/smudge.py'" in refused.error) == (
             1,
             True,
         )
     house.ok("send", "fix", "--wait", "/shell git rm -q a.txt; git commit -qm y")
-    assert house.ctl("merge", "fix", "--accept", ".").code == 0, "no file that selects the filter is in it"
+    assert house.ctl("merge", "fix").code == 0, "no file that selects the filter is in it"
     assert (app / "filters" / "json.py").exists()
     assert not (app / "ran").exists()
 

@@ -1,6 +1,7 @@
 """`diff` and `merge`: what agents changed, and how it comes into the user's branches without harming anything there."""
 
 import json
+import shlex
 import signal
 
 import pytest
@@ -179,13 +180,18 @@ def test_files_that_the_host_would_obey_are_looked_at_first_and_anew_when_they_c
     assert (item["kind"], item["options"]) == ("merge", [])
     for path in OBEYED:
         assert f"--accept {path}" in item["text"]
-    accepted = [word for path in OBEYED for word in ("--accept", path)]
+    command = shlex.split(item["text"].rpartition(": ")[2])
+    assert command[-2:] == ["--at", outcome["head"][:12]]
+    assert merged(house, "fix", "--accept", ".")[1] == [outcome], "without --at nothing is accepted but on a terminal"
     house.ok("send", "fix", "--wait", "/shell echo worse > .envrc; git commit -qam y")
-    code, (outcome,) = merged(house, "fix", *accepted)
-    assert (code, outcome["protected"], outcome["commit"]) == (1, [".envrc"], None)
-    assert "changed since it was shown" in house.ok("inbox")[-1]["text"]
-    house.ok("send", "fix", "--wait", commit("harmless.txt"))
-    assert merged(house, "fix", "--accept", ".")[0] == 0
+    code, (again,) = merged(house, *command[2:])
+    assert (code, again["protected"], again["commit"]) == (1, sorted(OBEYED), None), "it has other commits by now"
+    (item,) = house.ok("inbox")
+    assert item["text"].startswith(f"fix has made other commits since {command[-1]}: "), "the older item is closed"
+    was = git(house, app, "rev-parse", "HEAD")
+    code, (landed,) = merged(house, *shlex.split(item["text"].rpartition(": ")[2])[2:])
+    assert (code, landed["was"], landed["head"]) == (0, was, again["head"])
+    assert house.ok("inbox") == []
     assert (app / ".envrc").read_text() == "worse\n"
     for path in (*OBEYED, "harmless"):
         assert (app / path).is_symlink() or (app / path).exists()
@@ -357,7 +363,7 @@ def test_files_that_the_users_git_runs_are_looked_at_first(house, app):
     assert (code, outcome["outcome"], "hooks/post-merge" in outcome["protected"]) == (1, "refused", True)
     assert "fine" not in outcome["protected"]
     accepted = [word for path in outcome["protected"] for word in ("--accept", path)]
-    assert merged(house, "fix", *accepted)[0] == 0
+    assert merged(house, "fix", *accepted, "--at", outcome["head"])[0] == 0
     assert (app / "hooks" / "post-merge").exists()
 
 

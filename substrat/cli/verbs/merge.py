@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 from substrat import errors
@@ -10,7 +11,11 @@ from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.outage import Outage
-from substrat.cli.table import VERBS
+from substrat.cli.table import COMMAND_NAME, VERBS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COMMAND = Command(
     "merge",
@@ -25,11 +30,13 @@ COMMAND = Command(
         Option("--message", "-m", value="TEXT", about="the message of the commit"),
         Option("--check", value="CMD", about="land only if this shell command succeeds on the merged files"),
         Option("--accept", value="FILE", about="a file or directory that you have looked at, or `.` for all; repeatable"),
+        Option("--at", value="COMMIT", about="the commit at which you have looked; with another one nothing lands"),
     ),
     notes=(
         "Only commits land; uncommitted files stay in the clone. Several agents land one after the other, "
         f"the oldest first, each previewed on what landed before it. A conflict changes nothing. While a sandbox runs that "
-        f"can write in the checkout, work is queued (status 1) and lands when that has ended. "
+        f"can write in the checkout, work is queued (status 1) and lands when that has ended. Without --at, --accept "
+        f"counts on a terminal only, for the files that this command itself shows. "
         f"{many.GLOB_NOTE}\n{many.JSON_NOTE} Refusals and notes, such as of a rebase under way, are on standard error."
     ),
 )
@@ -41,13 +48,18 @@ def run(arguments: Arguments) -> int:
     if arguments.flag("squash") and arguments.flag("ff-only"):
         raise COMMAND.wrong("--squash and --ff-only contradict each other: leave one of them out")
     can_ask = sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
-    accepted = arguments.values("accept")
+    accepted, at = arguments.values("accept"), arguments.value("at")
+    if at is not None and not _is_commit(at):
+        raise COMMAND.wrong(f"--at takes a commit, at least 7 hexadecimal digits of it, not {at!r}")
     interrupt = None
     with Connection() as connection:
-        names, status = _clones(connection, many.named(connection, arguments.words))
+        named = many.named(connection, arguments.words)
+        if (accepted or at) and len(named) > 1:
+            return _refuse_several(named, accepted)
+        names, status = _clones(connection, named)
         if not names:
             return status
-        asked = _asked(arguments, names, accepted, can_ask=can_ask)
+        asked = _asked(arguments, names, (accepted if at else [], at), can_ask=can_ask)
         try:
             outcomes = _merge(connection, asked)
         except KeyboardInterrupt as pressed:  # the queue stays as it is
@@ -55,27 +67,33 @@ def run(arguments: Arguments) -> int:
             with Connection() as another:
                 outcomes = [one for one in another.call_list("agent.merge", **asked, wait=False) if isinstance(one, dict)]
         held = [one for one in outcomes if one["outcome"] == "held"]
-        if held and can_ask and interrupt is None and _agrees(held):
-            looked = [*accepted, *(str(path) for one in held for path in _files(one))]
-            again = _merge(connection, _asked(arguments, [str(one["agent"]) for one in held], looked, can_ask=True))
-            outcomes = [one for one in outcomes if one["outcome"] != "held"] + again
+        if held and can_ask and interrupt is None and _agrees(held, () if at else accepted):
+            # One after the other, each bound to what was shown: another commit is shown anew.
+            shown = ((str(one["agent"]), ([str(path) for path in _files(one)], str(one["head"]))) for one in held)
+            again = [_merge(connection, _asked(arguments, [name], looked, can_ask=True)) for name, looked in shown]
+            outcomes = [one for one in outcomes if one["outcome"] != "held"] + [one for found in again for one in found]
     if arguments.json:
         check = arguments.value("check")
         many.put_json(arguments, [{**_shown(one), "check": check} for one in outcomes], errors.DONE)
+    _tell(outcomes, json=arguments.json)
+    if interrupt is not None:
+        sys.stdout.flush()
+        raise interrupt
+    return status if all(one["outcome"] in _FINE for one in outcomes) else errors.FAILED
+
+
+def _tell(outcomes: list[dict[str, object]], *, json: bool) -> None:
+    """Print each outcome, what a person must know on standard error."""
     for one in outcomes:
         if one["outcome"] == "queued":
             output.note(f"{one['agent']}: {one['text']}")
         elif one["outcome"] not in _FINE:
             output.complain(errors.Conflict(str(one["text"])))
-        elif not arguments.json:
+        elif not json:
             print(output.text_of(one["text"]))
         notes = one.get("notes")
         for note in notes if isinstance(notes, list) else ():
             output.note(str(note))
-    if interrupt is not None:
-        sys.stdout.flush()
-        raise interrupt
-    return status if all(one["outcome"] in _FINE for one in outcomes) else errors.FAILED
 
 
 def _clones(connection: Connection, names: list[str]) -> tuple[list[str], int]:
@@ -89,8 +107,31 @@ def _clones(connection: Connection, names: list[str]) -> tuple[list[str], int]:
     return [str(agent["id"]) for agent in found if agent["clone"] is not None], status or refused
 
 
-def _asked(arguments: Arguments, names: list[str], accepted: list[str], *, can_ask: bool) -> dict[str, object]:
-    """Return the parameters of a request; with an id of its own it may be made again after a restart of the daemon."""
+def _is_commit(text: str) -> bool:
+    return 7 <= len(text) <= 64 and not set(text) - set("0123456789abcdef")
+
+
+def _refuse_several(names: list[str], accepted: list[str]) -> int:
+    """Refuse an acceptance of several agents' work, with a command for each, and return the exit status."""
+    status = output.complain(COMMAND.wrong("--accept and --at are about one agent's work: ask for each by itself"))
+    options = [word for path in accepted for word in ("--accept", path)]
+    for name in names:
+        print(" ", shlex.join((COMMAND_NAME, "merge", name, *options)), file=sys.stderr)
+    return status
+
+
+def _asked(
+    arguments: Arguments, names: list[str], looked: tuple[list[str], str | None], *, can_ask: bool
+) -> dict[str, object]:
+    """Return the parameters of a request; with an id of its own it may be made again after a restart of the daemon.
+
+    Args:
+        arguments: the command line.
+        names: the agents.
+        looked: the files that a person has looked at, and at which commit.
+        can_ask: whether a person is there.
+    """
+    accepted, at = looked
     return {
         "agents": names,
         "outcomes": True,
@@ -101,6 +142,7 @@ def _asked(arguments: Arguments, names: list[str], accepted: list[str], *, can_a
         "message": arguments.value("message"),
         "check": arguments.value("check"),
         "accept": accepted or None,
+        "at": at,
         "unattended": None if can_ask else True,
     }
 
@@ -126,6 +168,8 @@ def _shown(outcome: dict[str, object]) -> dict[str, object]:
         "into": outcome["into"],
         "outcome": "refused" if is_held else outcome["outcome"],
         "commit": None if is_held else outcome["commit"],
+        "head": outcome.get("head"),
+        "was": outcome.get("was"),
         "files": [] if is_held else files,
         "protected": files if is_held else [],
     }
@@ -136,8 +180,13 @@ def _files(outcome: dict[str, object]) -> list[object]:
     return files if isinstance(files, list) else []
 
 
-def _agrees(held: list[dict[str, object]]) -> bool:
-    """Show the files that must be looked at, and ask whether they land."""
+def _agrees(held: list[dict[str, object]], accepted: Sequence[str]) -> bool:
+    """Show the files that must be looked at, and ask whether they land, unless the command line has accepted them all."""
     for one in held:
         print(output.text_of(one["text"]))
+    names = [str(path) for one in held for path in _files(one)]
+    if names and all(
+        any(name in {".", path} or path.startswith(f"{name.rstrip('/')}/") for name in accepted) for path in names
+    ):
+        return True
     return output.agrees("Land them all the same?")

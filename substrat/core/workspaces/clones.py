@@ -111,7 +111,6 @@ class Clone:
         bounced: the head whose conflict its agent was told of.
         landed_head: the head that landed last as one commit, which has none of its commits among its ancestors.
         landed_commit: that commit.
-        shown: the head whose files a person was shown because they must be looked at before they land; None: none was.
         removed_at: when its agent was removed, in seconds since the epoch; None: its agent is there.
         former_name: the name before a renaming whose refs are still to be deleted.
         unkept: why the last keep failed; None: it didn't.
@@ -138,7 +137,6 @@ class Clone:
     bounced: str | None = None
     landed_head: str | None = None
     landed_commit: str | None = None
-    shown: str | None = None
     removed_at: float | None = None
     former_name: str | None = None
     unkept: str | None = None

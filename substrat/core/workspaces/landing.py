@@ -55,6 +55,7 @@ class Landing:
         item: the number of the operator's inbox item that tells the outcome.
         intended_head: the agent's head that `intended` was made of.
         intended_in: the checkout in which it is about to be moved; None: the branch is checked out nowhere.
+        at: the beginning of the head that a person has looked at; no other one lands. None: whichever there is.
     """
 
     id: int
@@ -72,6 +73,7 @@ class Landing:
     item: int | None = None
     intended_head: str | None = None
     intended_in: str | None = None
+    at: str | None = None
 
 
 _DECIDING = frozenset({".gitmodules", ".gitattributes", ".lfsconfig", ".worktreeinclude"})
@@ -239,21 +241,18 @@ def _climbs(target: str) -> bool:
     return ".." in parts[next((number for number, part in enumerate(parts) if part != ".."), len(parts)) :]
 
 
-def unaccepted(found: Iterable[Suspect], accepted: Collection[str], changed: Collection[str] = ()) -> tuple[Suspect, ...]:
+def unaccepted(found: Iterable[Suspect], accepted: Collection[str]) -> tuple[Suspect, ...]:
     """Return the files that a person hasn't accepted.
 
     Args:
         found: the files that must be looked at.
         accepted: the names that a person has accepted; a directory's accepts all in it, `.` all there are.
-        changed: files that have changed since they were shown: nobody has accepted what they are now.
     """
-    left = []
-    for one in found:
-        if not any(name in {".", one.path} or one.path.startswith(f"{name.rstrip('/')}/") for name in accepted):
-            left.append(one)
-        elif one.path in changed:
-            left.append(one._replace(reason=f"{one.reason}; it has changed since it was shown"))
-    return tuple(left)
+    return tuple(
+        one
+        for one in found
+        if not any(name in {".", one.path} or one.path.startswith(f"{name.rstrip('/')}/") for name in accepted)
+    )
 
 
 def listed(held: Sequence[Suspect]) -> tuple[str, str]:
@@ -267,13 +266,13 @@ def listed(held: Sequence[Suspect]) -> tuple[str, str]:
 
 
 def command(name: str, landing: Landing, usual: str | None, accepting: str) -> str:
-    """Return the command that asks for a landing once more.
+    """Return the command that asks for a landing once more, of what was looked at.
 
     Args:
         name: the agent's name.
         landing: the landing.
         usual: the branch that its work lands in unless another one is named.
-        accepting: the options that accept files.
+        accepting: the options that accept files, and say at which head.
     """
     more = [accepting] if accepting else []
     if landing.target != usual:

@@ -35,6 +35,7 @@ class Outcome(NamedTuple):
         files: the files in conflict, or those to be looked at.
         notes: further sentences.
         head: the agent's head that this is about; None: the landing came to none.
+        was: the branch's commit before, if the work landed; None: it isn't known, or there was no branch.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Outcome(NamedTuple):
     files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     head: str | None = None
+    was: str | None = None
 
     def write(self) -> str:
         """Return it as JSON, with as many files as fit; names that are no text have `?` for their odd bytes."""

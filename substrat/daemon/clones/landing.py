@@ -62,6 +62,8 @@ _REMOVED = "the agent was removed meanwhile; its kept work is in refs/substrat/ 
 _UNSIGNED = "commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned"
 _SUBSTRAT = "Substrat <substrat@localhost>"
 """The author of commits of uncommitted files."""
+_SHORT = 12
+"""Digits of a commit that people copy: git itself shows 7 to 12 of them."""
 _KEPT_SECONDS = 86_400.0
 """How long an outcome is kept: a client that hasn't heard the answer asks again; the inbox has what needs a person."""
 
@@ -241,7 +243,7 @@ class Landings:
             except RefMoved:
                 moved += 1
                 continue
-            return self._landed(agent, landing, looked.move.commit, head, rest)._replace(notes=looked.notes)
+            return self._landed(agent, landing, looked.move.commit, head, rest)._replace(notes=looked.notes, was=tip)
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
     async def _known(self, agent: Agent, clone: Clone, landing: Landing, tip: str, head: str) -> Outcome | None:
@@ -275,8 +277,10 @@ class Landings:
             by_hand = ("git", "-C", clone.repository, "merge", clone.ref("head"))
             raise Refused(f"{agent.name}'s work isn't landed: {refusal}; after a look, `{shlex.join(by_hand)}` does it")
         suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
-        if held := decisions.unaccepted(suspects, landing.accepted, await self._git.changed_since(clone, head)):
-            return _held(agent, clone, landing, held)
+        is_seen = landing.at is None or head.startswith(landing.at)
+        held = decisions.unaccepted(suspects, landing.accepted if is_seen else ())
+        if held or not is_seen:
+            return _held(agent, clone, landing, head, held)
         if landing.check_command is not None:
             await self._git.check(clone, commit, landing.check_command)
         unsigned = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
@@ -328,7 +332,7 @@ class Landings:
         if agent is None or agent.clone is None or outcome.kind != LANDED:
             return
         clone = agent.clone
-        landed = replace(clone, bounced=None, landed_head=outcome.head, landed_commit=outcome.commit, shown=None)
+        landed = replace(clone, bounced=None, landed_head=outcome.head, landed_commit=outcome.commit)
         if landed != clone:
             with self._registry.change("landing noted") as change:
                 change.record(DaemonEvent(agent.id, None, "clone:landed", outcome.text, {"commit": outcome.commit}))
@@ -339,13 +343,14 @@ class Landings:
         agent = self._registry.get(agent_id)
         if agent is not None and agent.clone is not None:
             with self._registry.change("landing noted") as change:
-                change.put_clone(agent, replace(agent.clone, bounced=None, landed_head=head, landed_commit=tip, shown=None))
+                change.put_clone(agent, replace(agent.clone, bounced=None, landed_head=head, landed_commit=tip))
 
     def _finish(self, landing: Landing, outcome: Outcome) -> None:
         agent = self._registry.get(landing.agent)
         is_heard = self._heard_by[landing.request] > 0
         with self._registry.change("landing decided") as change:
             item = None
+            self._store.settle_earlier(landing)
             if agent is not None and outcome.kind not in FINE:
                 item, outcome = self._tell(change, agent, landing, outcome, is_heard=is_heard)
             self._store.decide_landing(landing.id, outcome.write(), item)
@@ -372,8 +377,6 @@ class Landings:
                 prompt = decisions.conflict_prompt(landing.target, outcome.files)
                 change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
                 return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to solve it")
-        if outcome.kind == HELD and clone is not None:
-            agent = change.put_clone(agent, replace(clone, shown=outcome.head))
         if is_heard and not landing.unattended:
             return None, outcome
         return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome
@@ -401,14 +404,18 @@ class Landings:
                 change.put_clone(agent, replace(agent.clone, kept=kept))
 
 
-def _held(agent: Agent, clone: Clone, landing: Landing, held: tuple[Suspect, ...]) -> Outcome:
+def _held(agent: Agent, clone: Clone, landing: Landing, head: str, held: tuple[Suspect, ...]) -> Outcome:
     listed, options = decisions.listed(held)
+    options = f"{options} --at {head[:_SHORT]}".strip()
+    since = (
+        f"{agent.name} has made other commits since {landing.at}" if landing.at and not head.startswith(landing.at) else ""
+    )
+    files = f"{agent.name}'s work has files that you must look at before they land in {landing.target}: {listed}"
+    why = ": ".join(filter(None, (since, files if held else "")))
     text = (
-        f"{agent.name}'s work has files that you must look at before they land in {landing.target}: {listed}; "
-        f"`substratctl diff {agent.name}` shows them; to land them: "
+        f"{why}; `substratctl diff {agent.name}` shows them; to land them: "
         f"{decisions.command(agent.name, landing, clone.target, options)}"
     )
-    head = clone.kept.head
     return Outcome(HELD, text, head, tuple(one.path for one in held), head=head)
 
 

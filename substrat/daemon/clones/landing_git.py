@@ -137,13 +137,6 @@ class LandingGit:
         options = ("--raw", "--numstat", "-z", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--no-renames")
         return diffs.parse(await self._read(clone, ("diff", *options, before, commit, "--")))
 
-    async def changed_since(self, clone: Clone, head: str) -> frozenset[str]:
-        """Return the files that have changed since a person was shown those that must be looked at."""
-        if clone.shown in {None, head}:
-            return frozenset()
-        shown = await self._repositories.commit(clone.git_dir, str(clone.shown))
-        return frozenset(file.path for file in await self.changed(clone, shown, head))
-
     async def people(self, clone: Clone, tip: str | None, head: str) -> list[str]:
         """Return the authors and committers of the commits that a branch lacks, of the first thousand of them."""
         line = ("rev-list", "--max-count=1000", "--no-commit-header", "--format=%an <%ae>%n%cn <%ce>", head)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from substrat.core.agents.records import Closed
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere
 from substrat.core.workspaces.landing import Landing
 from substrat.daemon.state.database import Database
@@ -74,8 +75,20 @@ class CloneQueries(Database):
         self._db.execute("UPDATE landings SET outcome = ?, item = ? WHERE id = ?", (outcome, item, number))
 
     def forget_old_landings(self, before: float) -> None:
-        """Delete decided landings that were asked for before a time."""
-        self._db.execute("DELETE FROM landings WHERE outcome NOT NULL AND time < ?", (before,))
+        """Delete decided landings that were asked for before a time, but those that an item of the operator's is about."""
+        self._db.execute(
+            "DELETE FROM landings WHERE outcome NOT NULL AND time < ? AND NOT EXISTS "
+            "(SELECT 1 FROM items WHERE items.id = item AND turn IS NULL AND closed IS NULL)",
+            (before,),
+        )
+
+    def settle_earlier(self, landing: Landing) -> None:
+        """Close the operator's items about earlier landings of an agent's work in the same branch."""
+        self._db.execute(
+            "UPDATE items SET closed = ? WHERE turn IS NULL AND closed IS NULL AND id IN "
+            "(SELECT item FROM landings WHERE agent = ? AND target = ? AND id < ?)",
+            (Closed.SETTLED, landing.agent, landing.target, landing.id),
+        )
 
     def _landings(self, condition: str, *values: str) -> list[Landing]:
         found = self._db.execute(f"{LANDINGS.select} WHERE {condition} ORDER BY id", values).fetchall()

@@ -243,7 +243,6 @@ class CloneRow(NamedTuple):
     bounced: Annotated[str | None, or_null(COMMIT)]
     landed_head: Annotated[str | None, or_null(COMMIT)]
     landed_commit: Annotated[str | None, or_null(COMMIT)]
-    shown: Annotated[str | None, or_null(COMMIT)]
     removed_at: Annotated[float | None, or_null(MOMENT)]
     former_name: Annotated[str | None, or_null(NAME)]
     turn: Annotated[int, COUNT]
@@ -297,6 +296,7 @@ class LandingRow(NamedTuple):
     item: Annotated[int | None, or_null(NUMBER)]
     intended_head: Annotated[str | None, or_null(COMMIT)]
     intended_in: Annotated[str | None, or_null(PATH)]
+    at: Annotated[str | None, or_null(WORDS)]
 
 
 class CallRow(NamedTuple):

@@ -205,6 +205,10 @@ MIGRATIONS = (
     """,
     "CREATE TABLE worked_in (root TEXT PRIMARY KEY, borrowed TEXT NOT NULL) STRICT, WITHOUT ROWID;",
     "UPDATE events SET kind = 'clone:' || substr(kind, 10) WHERE kind GLOB 'worktree:*';",
+    """
+    ALTER TABLE landings ADD COLUMN at TEXT;
+    ALTER TABLE clones DROP COLUMN shown;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -1183,7 +1183,7 @@ class AgentView {
       this.merge_files.length && {
         label: `Merge: I have looked at ${plural(this.merge_files.length, "file")}`,
         verb: "merge",
-        body: { outcomes: true, accept: this.merge_files },
+        body: { outcomes: true, accept: this.merge_files, at: this.merge_head },
       },
       kind === "unsafe" && {
         label: "Accept",
@@ -1263,6 +1263,7 @@ class AgentView {
       const answer = await call(agentPath(this.id, action.verb), action.body ?? {});
       const merged = Array.isArray(answer) ? answer[0] : answer;
       this.merge_files = merged?.outcome === "held" ? merged.files : [];
+      this.merge_head = merged?.head;
       if (merged?.outcome) this.tell([merged.text, ...(merged.files ?? []), ...(merged.notes ?? [])].join("\n"));
     });
     setBusy(this.buttons, false);

@@ -114,12 +114,6 @@ def test_accepted_files_and_directories(accepted, left):
     assert len(landing.unaccepted(found, accepted)) == left
 
 
-def test_a_file_that_has_changed_since_it_was_shown_is_shown_anew():
-    found = [landing.Suspect(path, "x") for path in (".envrc", "sub/.envrc")]
-    (left,) = landing.unaccepted(found, (".",), {"sub/.envrc", "other"})
-    assert left == ("sub/.envrc", "x; it has changed since it was shown")
-
-
 @each(("paths", "options"), [
     ((".envrc",), "--accept .envrc"),
     (("a b/.envrc", "c;d/.envrc"), "--accept 'a b/.envrc' --accept 'c;d/.envrc'"),

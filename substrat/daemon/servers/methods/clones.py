@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
+
+_HEAD = re.compile("[0-9a-f]{7,64}")
 
 
 class AgentDiff(OperatorRequest, frozen=True):
@@ -74,9 +77,10 @@ class AgentMerge(OperatorRequest, frozen=True):
     """Lands the commits of agents' private clones in a branch of the user's, one after the other, the oldest agent first.
 
     A person looks first: files that the host runs or obeys unasked, and links out of the repository, land only if `accept`
-    names them. A conflict changes nothing; the agent is asked once to rebase its work. Work isn't landed in a checkout
-    while a sandbox runs that can write there: it is `queued`, and lands before that agent's next turn. For a single agent,
-    anything but `landed`, `nothing` and `queued` is the error `Conflict`.
+    names them, and `at` the commit at which they were looked at. A conflict changes nothing; the agent is asked once to
+    rebase its work. Work isn't landed in a checkout while a sandbox runs that can write there: it is `queued`, and lands
+    before that agent's next turn. For a single agent, anything but `landed`, `nothing` and `queued` is the error
+    `Conflict`.
     """
 
     method: ClassVar[str] = "agent.merge"
@@ -92,7 +96,11 @@ class AgentMerge(OperatorRequest, frozen=True):
     check: Annotated[
         str | None, about("a shell command that must succeed on the merged files, in a sandbox without network and login")
     ] = None
-    accept: Annotated[tuple[str, ...], about("files, or directories of files, that a person has looked at")] = ()
+    accept: Annotated[tuple[str, ...], about("files, or directories of files, that a person has looked at, at `at`")] = ()
+    at: Annotated[
+        str | None,
+        about("the agent's head that a person has looked at, at least 7 digits of it; with another one the work is `held`"),
+    ] = None
     unattended: Annotated[bool, about("whether a refusal goes to the operator's inbox too")] = False
     request: Annotated[
         str | None,
@@ -108,6 +116,12 @@ class AgentMerge(OperatorRequest, frozen=True):
             raise InvalidParams("squash and ff_only contradict each other: leave one of them out")
         if not self.agents:
             raise InvalidParams("'agents' names no agent")
+        if self.accept and self.at is None:
+            raise InvalidParams("'accept' needs 'at', the commit at which the files were looked at")
+        if self.at is not None and not _HEAD.fullmatch(self.at):
+            raise InvalidParams(f"{self.at!r} isn't a commit: 'at' has 7 to 64 hexadecimal digits")
+        if self.at is not None and len(self.agents) > 1:
+            raise InvalidParams("'accept' and 'at' are about one agent's work: ask for each by itself")
         found = [services.requests.find(name) for name in dict.fromkeys(self.agents)]
         wishes = [self._landing(services, agent) for agent in sorted(found, key=lambda agent: agent.created_at)]
         outcomes = await services.clones.landings.land(self.request or secrets.token_hex(16), wishes, wait=self.wait)
@@ -119,8 +133,8 @@ class AgentMerge(OperatorRequest, frozen=True):
             raise failure
         return [
             {"agent": services.registry.name_of(wish.agent), "into": wish.target, "outcome": outcome.kind,
-             "commit": outcome.commit, "files": list(outcome.files), "text": outcome.text,
-             "notes": [*outcome.notes, *unfinished[wish.agent]]}
+             "commit": outcome.commit, "files": list(outcome.files), "text": outcome.text, "head": outcome.head,
+             "was": outcome.was, "notes": [*outcome.notes, *unfinished[wish.agent]]}
             for wish in wishes
             for outcome in (outcomes[wish.agent],)
         ]  # fmt: skip
@@ -134,7 +148,16 @@ class AgentMerge(OperatorRequest, frozen=True):
             raise InvalidParams(f"{target!r} can't be a branch: {problem}")
         mode = LandingMode.SQUASH if self.squash else LandingMode.FF_ONLY if self.ff_only else LandingMode.MERGE
         return Landing(
-            0, agent.id, target, mode, self.message, self.check, self.accept, self.unattended, services.registry.now()
+            0,
+            agent.id,
+            target,
+            mode,
+            self.message,
+            self.check,
+            self.accept,
+            self.unattended,
+            services.registry.now(),
+            at=self.at,
         )
 
 
