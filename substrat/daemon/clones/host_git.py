@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from substrat.core.workspaces import branch_holders
+from substrat.daemon.clones.git_sandbox import said
 from substrat.daemon.clones.repository import NOTHING, RefMoved
 from substrat.daemon.kernel import descriptors, helper, sandbox_process
 from substrat.daemon.sandboxes import tame_git
@@ -35,6 +37,18 @@ _QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 """git on the host asks nothing, writes no index for a look, and says what it says in English."""
 _CHECKOUT_SECONDS = 120.0
 """`git merge --ff-only` writes some gigabytes of files in that time."""
+# Prints what `branch_holders.parse` reads; $1 is the branch.
+_HOLDERS = f"""\
+for place in "$GIT_DIR" "$GIT_DIR"/worktrees/*
+do for name in {" ".join(branch_holders.STATES)}
+    do
+        [ -f "$place/$name" ] && grep -qxF -e "refs/heads/$1" -e "$1" "$place/$name" || continue
+        printf '%s\\0' "$name"; [ "$place" = "$GIT_DIR" ] || cat "$place/gitdir"; printf '\\0'
+    done
+done
+printf '{branch_holders.END}\\0'
+git worktree list --porcelain -z
+"""
 _LOOK_AGAIN = 0.05
 """Seconds between two looks whether a killed daemon's git has ended, which takes as long as it writes files."""
 _FAST_FORWARD = (
@@ -77,12 +91,30 @@ class HostGit:
         self._directory = directory
 
     async def checkout(self, clone: Clone, branch: str) -> GitPlaces | None:
-        """Return where a branch is checked out, None when it is nowhere; raises `Conflict` if it can't be moved there."""
-        top = await self._checkout_of(clone, f"refs/heads/{branch}")
-        if top is None:
+        """Return where a branch is checked out, None when it is nowhere; raises `Conflict` if it can't be moved there.
+
+        A working tree that is gone holds nothing, unless it is locked, because its disk may come back.
+        """
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _HOLDERS, "sh", branch), self._repositories.reading(clone.git_dir),
+            variables={"GIT_DIR": clone.git_dir},
+        )  # fmt: skip
+        if done.status:
+            raise Conflict(f"git can't list the working trees of {clone.git_dir}: {said(done)}")
+        holders = branch_holders.parse(done.output, branch, clone.git_dir)
+        # The main one of the git directory is the one that `.git` lies in.
+        placed = (one._replace(path=clone.repository) if one.path == clone.git_dir else one for one in holders)
+        there = [one for one in placed if one.is_locked or await trio.to_thread.run_sync(os.path.lexists, one.path)]
+        if not there:
             return None
+        top, how, _ = there[0]
+        status = f"`git -C {shlex.quote(top)} status` shows how to end it"
+        if how != branch_holders.CHECKED_OUT:
+            raise Conflict(f"{how} of {branch} is under way in {top}, and would lose a landing: {status}")
+        if len(there) > 1:
+            raise Conflict(f"{branch} is held by two working trees, {top} and {there[1].path}: leave it in one of them")
         if not await trio.to_thread.run_sync(os.path.lexists, top):
-            raise Conflict(f"{branch} is checked out in {top}, which is gone: `git worktree prune` in {clone.repository}")
+            raise Conflict(f"{branch} is checked out in {top}, which is locked and isn't there: bring its disk back first")
         found = await trio.to_thread.run_sync(self._repositories.places, top)
         if (found.top, found.common) != (top, clone.git_dir):
             raise Conflict(
@@ -115,8 +147,11 @@ class HostGit:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {problem.filename}: {problem.strerror}") from None
         if obstacle is not None:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {obstacle}")
-        said = await self._ask(checkout, "rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
-        if said.split() != [move.tip, ref]:
+        asked = await self._run_on_host(checkout, ("rev-parse", "HEAD", "--symbolic-full-name", "HEAD"))
+        if asked.returncode:
+            words = " ".join(asked.stderr.decode("utf-8", "replace").split())
+            raise Conflict(f"git refuses to work in {checkout} for this user: {words}")
+        if asked.stdout.decode("utf-8", "replace").split() != [move.tip, ref]:
             raise RefMoved(f"{checkout} has another branch or commit checked out by now")
         with self._lasting(landing.id) as lock:
             line = (*_FAST_FORWARD, move.commit)
@@ -177,24 +212,6 @@ class HostGit:
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise Conflict(f"git can't make {path}: {' '.join(line.strip() for line in lines[-3:])}")
-
-    async def _checkout_of(self, clone: Clone, ref: str) -> str | None:
-        """Return the checkout that has a branch checked out, None when there is none."""
-        reading = self._repositories.reading(clone.git_dir)
-        listed = await self._sandbox.git(("worktree", "list", "--porcelain", "-z"), reading, clone.git_dir)
-        path = None
-        for field in os.fsdecode(listed).split("\0"):
-            key, _, value = field.partition(" ")
-            path = value if key == "worktree" else path
-            if key == "branch" and value == ref:
-                # The main worktree of the git directory is the one that `.git` lies in.
-                return clone.repository if path == clone.git_dir else path
-        return None
-
-    async def _ask(self, directory: str, *arguments: str) -> str:
-        """Ask the user's own git something that needs neither the index nor files."""
-        done = await self._run_on_host(directory, arguments)
-        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
     async def _run_on_host(
         self,

@@ -289,6 +289,11 @@ class LandingGit:
             (*self._repositories.writing(clone.git_dir), *persons.mounts),
             variables={"GIT_DIR": clone.git_dir, "GIT_WORK_TREE": _ATTRIBUTES, **_INDEX, **persons.variables},
         )  # fmt: skip
+        if b"unrelated histories" in done.errors:
+            raise Refused(
+                f"{clone.name}'s work and the branch have no commit in common any more, because one of them was written "
+                f"anew: have the agent rebase its commits onto workspace/BRANCH"
+            )
         if done.status not in {0, 1}:
             raise GitFailed(said(done))
         tree, *files = [field for field in os.fsdecode(done.output).split("\0") if field]

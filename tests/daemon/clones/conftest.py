@@ -56,6 +56,11 @@ class Room:
         assert done.returncode == 0, (words, done.stderr)
         return done.stdout.decode("utf-8", "surrogateescape").strip()
 
+    def refuses(self, *words: str) -> bool:
+        """Say whether the person's git fails in the checkout."""
+        line = ("git", "-C", str(self.top), *words)
+        return subprocess.run(line, env=self.environ, capture_output=True, check=False).returncode != 0
+
     def commit(self, files: dict[str, str | bytes | None], subject: str = "x", at: Path | None = None) -> str:
         """Write files in the checkout, or elsewhere, delete those that are None, commit them, and return the commit."""
         top = at or self.top

@@ -1,5 +1,7 @@
 """Git's part of a landing, with a person's real repository: what is previewed, and what moves."""
 
+import os
+
 import pytest
 
 from substrat.core.workspaces.landing import LandingMode
@@ -95,6 +97,75 @@ async def test_a_look_at_the_checkout_and_a_move_run_nothing_that_the_repository
     assert not mark.exists()
     room.git("-c", "core.fsmonitor=false", "commit", "-q", "--allow-empty", "-m", "the control")
     assert mark.exists()
+
+
+async def test_a_branch_that_another_working_tree_has_moves_there_and_one_that_is_gone_holds_nothing(room):
+    head = room.agent_commits({"a.txt": "a"})
+    room.git("checkout", "-q", "-b", "other")
+    linked = room.top.parent / "linked"
+    room.git("worktree", "add", "-q", str(linked), "main")
+    await move(room, head)
+    assert (linked / "a.txt").exists()
+    assert room.git("status", "--porcelain", at=linked) == ""
+    head = room.agent_commits({"b.txt": "b"})
+    (linked / ".git").unlink()
+    linked.rename(f"{linked}.gone")
+    room.git("worktree", "lock", str(linked))
+    with pytest.raises(Conflict, match="is locked and isn't there"):
+        await move(room, head)
+    room.git("worktree", "unlock", str(linked))
+    await move(room, head)
+    assert room.tip() == head
+
+
+@pytest.mark.parametrize("holding", ["rebase", "rebase --apply", "rebase --update-refs", "bisect"])
+async def test_a_branch_that_is_being_rebased_or_bisected_is_not_moved(room, holding):
+    """As `git branch --force` refuses it; at the end of a rebase git would put the branch back without the landing."""
+    head = room.agent_commits({"a.txt": "a"})
+    before = room.commit({"README": "mine\n"})
+    command = holding.split()
+    if command[0] == "bisect":
+        room.git("bisect", "start", "HEAD", "HEAD~1")
+        room.git("checkout", "-q", "--detach", "HEAD~1")
+    else:
+        room.git("checkout", "-q", "-b", "side", "HEAD~1")
+        room.commit({"README": "side\n"})
+        if "--update-refs" in command:
+            room.git("checkout", "-q", "-b", "above", "main")
+            room.commit({"more": "more\n"})
+        else:
+            room.git("checkout", "-q", "main")
+        assert room.refuses(*command, "side"), "they conflict"
+    assert room.refuses("branch", "-f", "main", head)
+    with pytest.raises(Conflict, match=f"a {command[0]} of main is under way in .*status` shows how to end it"):
+        await move(room, head)
+    assert room.tip() == before
+
+
+async def test_a_branch_that_two_working_trees_have_is_not_moved(room):
+    linked = room.top.parent / "linked"
+    room.git("worktree", "add", "-q", "--force", str(linked), "main")
+    with pytest.raises(Conflict, match="is held by two working trees"):
+        await move(room, room.agent_commits({"a.txt": "a"}))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+async def test_gits_own_words_where_the_checkout_is_another_users(room):
+    head = room.agent_commits({"a.txt": "a"})
+    checkout, before = await room.host_git.checkout(room.clone, "main"), room.tip()
+    os.lchown(room.top, 12345, 12345)
+    os.lchown(room.top / ".git", 12345, 12345)
+    with pytest.raises(Conflict, match=r"git refuses to work in .*dubious ownership"):
+        await room.host_git.move(room.clone, room.landing(), Move(head, before, {}), checkout)
+
+
+async def test_histories_that_have_nothing_in_common(room):
+    room.agent_commits({"a.txt": "a"})
+    room.git("checkout", "-q", "--orphan", "anew")
+    room.commit({"README": "anew\n"})
+    room.git("branch", "-f", "main")
+    with pytest.raises(Refused, match="have no commit in common any more"):
+        await preview(room)
 
 
 LINES = "".join(f"{number}\n" for number in range(9))
