@@ -280,6 +280,27 @@ def test_landings_and_the_command_that_waits_for_them_survive_the_daemon(house, 
     assert git(house, app, "status", "--short") == ""
 
 
+def test_a_branch_that_is_not_there_is_made_where_the_clone_began(house, app):
+    """A way to a pull request; the branch that the agent was spawned at isn't made again where it is gone."""
+    me(house, app)
+    git(house, app, "remote", "add", "upstream", "/nowhere")
+    (app / "mine.txt").write_text("mine\n")
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--clone", "--wip")
+    git(house, app, "stash", "-q", "-u")
+    (app / "later.txt").touch()
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "later")
+    done = house.ctl("merge", "fix", "--into", "topic")
+    assert (done.code, f"`git -C {app} push upstream topic` publishes it" in done.err) == (0, True), done
+    assert git(house, app, "log", "--format=%s", "main..topic") == "Squash substrat/fix"
+    assert git(house, app, "ls-tree", "--name-only", "topic").split() == ["README.md", "a.txt", "sub"]
+    house.ok("send", "fix", "--wait", commit("b.txt"))
+    git(house, app, "branch", "-qm", "main", "trunk")
+    refused = house.ctl("merge", "fix")
+    assert (refused.code, "there is no branch main in" in refused.error) == (1, True)
+
+
 def test_work_that_the_user_has_squashed_by_hand_has_landed_and_later_work_lands_alone(house, app):
     me(house, app)
     house.start()

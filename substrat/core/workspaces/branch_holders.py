@@ -1,7 +1,7 @@
 """Finds the working trees of a repository that hold a branch: they have it checked out, rebase it or bisect from it. Pure.
 
-git moves no branch that is held (git-branch(1), `--force`). For example after `git rebase topic` in a checkout of `main` its
-HEAD is detached until the rebase is over, and `rebase-merge/head-name` says `refs/heads/main`.
+git moves no branch that is held (git-branch(1), `--force`). For example after `git rebase topic` in a checkout of `main`
+its HEAD is detached until the rebase is over, and `rebase-merge/head-name` says `refs/heads/main`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def parse(output: bytes, branch: str, git_dir: str) -> tuple[Holder, ...]:
     """Return the holders of a branch.
 
     Args:
-        output: for each file of `STATES` that names the branch, its name and the path of the working tree's `.git`, which is
-            empty for the one that the git directory lies in; then `END`; then the output of `git worktree list
-            --porcelain`; each part, and each line of the list, ended by a NUL.
+        output: for each file of `STATES` that names the branch, its name and the path of the working tree's `.git`, empty
+            for the one that the git directory lies in; then `END`; then the output of `git worktree list --porcelain`;
+            each part, and each line of the list, ended by a NUL.
         branch: the branch.
         git_dir: the git directory.
     """

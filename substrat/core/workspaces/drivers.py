@@ -47,6 +47,7 @@ class GitSettings(NamedTuple):
         excludes: `core.excludesFile`, likewise.
         filters: each filter's commands.
         mergers: each merge driver's command.
+        remotes: the remotes' names, the one first that branches are pushed to unless another is named.
     """
 
     name: str = ""
@@ -56,6 +57,7 @@ class GitSettings(NamedTuple):
     excludes: str | None = None
     filters: Mapping[str, tuple[str, ...]] = {}
     mergers: Mapping[str, str] = {}
+    remotes: tuple[str, ...] = ()
 
 
 def read(listing: bytes) -> GitSettings:
@@ -71,6 +73,7 @@ def read(listing: bytes) -> GitSettings:
             values[key] = value if newline else None
     filters: dict[str, tuple[str, ...]] = {}
     mergers: dict[str, str] = {}
+    remotes: list[str] = []
     for key, value in ((key, value) for key, value in values.items() if value):
         section, _, rest = key.partition(".")
         name, _, last = rest.rpartition(".")
@@ -78,11 +81,14 @@ def read(listing: bytes) -> GitSettings:
             filters[name] = (*filters.get(name, ()), value)
         elif section == "merge" and last == "driver":
             mergers[name] = value
+        elif section == "remote" and last == "url":
+            remotes.append(name)
     return GitSettings(
         values.get("user.name") or "", values.get("user.email") or "",
         signs=(values.get("commit.gpgsign", "no") or "true").lower() in _TRUE,
         attributes=values.get("core.attributesfile"), excludes=values.get("core.excludesfile"),
         filters=filters, mergers=mergers,
+        remotes=tuple(sorted(remotes, key=lambda name: name != (values.get("remote.pushdefault") or "origin"))),
     )  # fmt: skip
 
 

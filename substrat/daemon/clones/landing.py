@@ -215,7 +215,7 @@ class Landings:
         closed_for, moved = None, 0
         while moved < _TRIES:
             tip = await self._repositories.commit(clone.git_dir, f"refs/heads/{landing.target}")
-            if tip is None and clone.base is not None:
+            if tip is None and clone.base is not None and landing.target == clone.target:
                 raise NotFound(f"there is no branch {landing.target} in {clone.repository}: `--into BRANCH` names another")
             if tip is not None and (outcome := await self._known(agent, clone, landing, tip, head)) is not None:
                 return outcome
@@ -269,11 +269,14 @@ class Landings:
         """Return the move of a branch's tip that lands a head, previewed and checked; an outcome where it can't yet."""
         tip, head = commits
         persons = await self._git.persons_git(clone, checkout, tuple(filter(None, commits)))
-        commit = await self._git.preview(clone, landing, persons, tip, head)
-        files = await self._git.changed(clone, tip, commit)
+        # A branch that isn't there yet is made where the clone began; before that stand the user's uncommitted changes.
+        start = f"{clone.base}^" if clone.with_wip and clone.base is not None else clone.base
+        begin = tip if tip is not None or start is None else await self._repositories.commit(clone.git_dir, start)
+        commit = await self._git.preview(clone, landing, persons, begin, head)
+        files = await self._git.changed(clone, begin, commit)
         if (long := decisions.unwritable(files)) is not None:
             raise Refused(f"{agent.name}'s work can't be written to a disk: {long}")
-        if (refusal := await self._git.refusal(clone, persons, tip, commit)) is not None:
+        if (refusal := await self._git.refusal(clone, persons, begin, commit)) is not None:
             by_hand = ("git", "-C", clone.repository, "merge", clone.ref("head"))
             raise Refused(f"{agent.name}'s work isn't landed: {refusal}; after a look, `{shlex.join(by_hand)}` does it")
         suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
@@ -284,9 +287,13 @@ class Landings:
         if landing.check_command is not None:
             await self._git.check(clone, commit, landing.check_command)
         unsigned = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
-        people = await self._git.people(clone, tip, head) if persons.settings.name else []
+        people = await self._git.people(clone, begin, head) if persons.settings.name else []
         told = decisions.told(files, people, self._known_people(agent, persons))
-        return _Looked(Move(commit, tip, persons.quiet), checkout, (*unsigned, *told))
+        push = ("git", "-C", clone.repository, "push", *persons.settings.remotes[:1], landing.target)
+        made = (
+            (f"the branch is new: `{shlex.join(push)}` publishes it",) if tip is None and persons.settings.remotes else ()
+        )
+        return _Looked(Move(commit, tip, persons.quiet), checkout, (*unsigned, *told, *made))
 
     def _known_people(self, agent: Agent, persons: PersonsGit) -> frozenset[str]:
         """Return the names that commits of an agent's, and of its family's, have unless they choose others."""
