@@ -115,7 +115,7 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
         Literal["none", "filtered", "host"] | None, Meta(description="its network, never more than yours")
     ] = None
     workspace: Annotated[
-        Literal["share", "clone", "scratch", "worktree"] | None,  # `worktree`: `clone` in chats of before
+        Literal["share", "clone", "scratch", "worktree"] | None,
         Meta(
             description="share: your directory; clone: a clone of its own; scratch: an empty directory for it alone; "
             "default: clone if you work in a clone yourself, else share"
@@ -267,6 +267,10 @@ def description_of(tool: type[Tool]) -> str:
     return " ".join((tool.__doc__ or "").split())
 
 
+_OLD_WORDS = frozenset({"worktree"})
+"""Values that are taken, because chats of agents have them, and not offered any more: a `clone` was a `worktree` once."""
+
+
 def schema_of(tool: type[Tool]) -> dict[str, Any]:
     """Return the JSON schema of a tool's arguments, in words that every client and model API knows.
 
@@ -285,7 +289,7 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     for choice in schema.get("anyOf", ()):
         given.update(choice if choice != {"type": "null"} else {})
     if "enum" in given:
-        given["enum"] = [value for value in given["enum"] if value is not None]
+        given["enum"] = [value for value in given["enum"] if value not in {None, *_OLD_WORDS}]
         given["type"] = "string"
     return given
 

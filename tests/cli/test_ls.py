@@ -132,10 +132,10 @@ def test_what_does_not_fit_is_folded_the_least_urgent_first(listed):
 
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_a_table_fits_a_terminal_and_what_an_agent_does_is_widest(listed, width):
-    worktree = {"ahead": 2, "files": 3, "landed": False}
+    clone = {"ahead": 2, "files": 3, "landed": False}
     activity = {"text": "shell: " + "word " * 60, "since": ""}
     agents = [
-        listed("a-name-of-some-more-letters", "working", clone=worktree, activity=activity,
+        listed("a-name-of-some-more-letters", "working", clone=clone, activity=activity,
                model="claude-4-sonnet-thinking", workspace="/home/somebody/with/a/long/path/" * 3),
         listed("b", "idle", tokens={"input": 81_600, "output": 500}, workspace="/home/me/project/sub"),
         listed("\u4e2d\u6587", "merge", "2 commits to land in main"),

@@ -101,8 +101,8 @@ def test_a_tool_works_in_a_clone(house, name):
     house.start(config=config)
     assert turn(house, "spawn", "fix", "-w", work, "--clone", stdin=f"set -e; {tool.deed}") == tool.said
     assert fingerprint(work) == before
-    worktree = house.show("fix")["clone"]
-    changed = sh(house, work, f"git diff --name-only {worktree['head']} refs/substrat/fix/wip").split()
+    clone = house.show("fix")["clone"]
+    changed = sh(house, work, f"git diff --name-only {clone['head']} refs/substrat/fix/wip").split()
     assert set(changed) == tool.left
 
 

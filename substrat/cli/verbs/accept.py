@@ -53,10 +53,10 @@ def run(arguments: Arguments) -> int:
 
 def _unlanded(agent: Agent) -> str:
     """Say how many commits of an agent's needn't land any more, and that they still can."""
-    tree = agent.get("clone")
-    if not isinstance(tree, dict) or tree["landed"] or not tree["ahead"]:
+    clone = agent.get("clone")
+    if not isinstance(clone, dict) or clone["landed"] or not clone["ahead"]:
         return ""
-    commits, it = ("1 commit that has", "it") if tree["ahead"] == 1 else (f"{tree['ahead']} commits that have", "them")
+    commits, it = ("1 commit that has", "it") if clone["ahead"] == 1 else (f"{clone['ahead']} commits that have", "them")
     return f", with {commits} not landed: 'merge {output.text_of(agent['name'])}' still lands {it}"
 
 

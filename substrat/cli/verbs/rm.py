@@ -22,7 +22,7 @@ COMMAND = Command(
 
 
 def _text(answer: object, *, wanted: tuple[str, ...] = ("removed", "stays")) -> str | None:
-    """Return the sentence about a removed agent's tree, None where there is nothing to say."""
+    """Return the sentence about a removed agent's clone, None where there is nothing to say."""
     return str(answer["text"]) if isinstance(answer, dict) and answer.get("tree") in wanted else None
 
 
@@ -48,8 +48,8 @@ def run(arguments: Arguments) -> int:
         if isinstance(outcome, errors.SubstratError):
             continue
         if arguments.json or arguments.flag("ended"):
-            tree = agent.get("clone")
-            is_landed = not isinstance(tree, dict) or tree["landed"]
+            clone = agent.get("clone")
+            is_landed = not isinstance(clone, dict) or clone["landed"]
             if text := _text(outcome, wanted=("stays",) if is_landed else ("stays", "removed")):
                 output.note(f"{agent['name']} is removed, but {text}")
         else:

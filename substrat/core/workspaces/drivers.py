@@ -20,18 +20,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
 _RUNS_OTHERS = re.compile(
-    r"(ba|da|z|k|mk|tc|c|fi|a)?sh|busybox|toybox|(python|pypy|perl|ruby|php|lua|tclsh|wish|guile|node|nodejs)[0-9.]*|deno|"
-    r"[gmn]?awk|java|Rscript|julia|expect|emacs|vim?|nvim|ed|ex|git|env|xargs|find|parallel|nice|nohup|time(out)?|stdbuf|setsid|"
-    r"sudo|doas|su|chroot|unshare|nsenter|ssh|docker|podman|watch|entr|script|c?make|ninja|meson|bazel|pip[0-9.]*|pipx|uvx?"
+    r"(ba|da|z|k|mk|tc|c|fi|a)?sh|busybox|toybox|command|exec|eval|builtin|source|"
+    r"(python|pypy|perl|ruby|php|lua|tclsh|wish|guile|node|nodejs)[0-9.]*(-dbg)?|deno|[gmn]?awk|m4|java|Rscript|julia|expect|"
+    r"emacs|vim?|nvim|ed|ex|git|env|xargs|find|parallel|nice|ionice|chrt|taskset|nohup|time(out)?|stdbuf|setsid|flock|"
+    r"[sl]trace|gdb|lldb|fakeroot|xvfb-run|sudo|doas|su|runuser|systemd-run|chroot|unshare|nsenter|ssh|docker|podman|nix.*|"
+    r"watch|entr|script|c?make|ninja|meson|bazel|pip[0-9.]*|pipx|uvx?|prettier|eslint|stylelint|jupyter.*|latexmk"
 )
-"""Programs that run what their arguments, or files beside them, say."""
-_READ_BY_A_SHELL = re.compile(r"[;&|<>()$`*?\[\]{}~#!\\\n]")
-"""git gives these commands to a shell."""
+"""Programs that run what their arguments, or files beside them, say. It is a list of exceptions: a program that isn't in it
+is believed to change its input, and nothing else."""
+_PLAIN = re.compile(r"""(["']?)(\w[\w.+-]*)\1((?:[ \t]+[^\s"']+)*)""")
+"""A bare name, which may be in quotes, and words without any: git puts a file's name for `%f` in quotes of its own."""
+_SHELLS_SYNTAX = re.compile(r"[;&|<>()$`*?\[\]{}~#!\\]")
+_PLACEHOLDER = re.compile(r"%[A-Za-z]|[^%]*")
 _TAKES_A_PROGRAM = frozenset({"-f", "-e", "-c", "-m"})
-_LFS = re.compile(r"git-lfs (clean|smudge)( --skip)?( --)? (%f|'%f')|git-lfs filter-process( --skip)?")
+_LFS = re.compile(r"git-lfs (clean|smudge)( --skip)?( --)? %f|git-lfs filter-process( --skip)?")
 """As `git lfs install` writes them."""
 _COMMANDS = ("clean", "smudge", "process")
-_TRUE = frozenset({None, "true", "yes", "on", "1"})
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FOLLOWED = frozenset({
+    "merge.default", "merge.renames", "merge.renamelimit", "merge.directoryrenames", "merge.renormalize", "diff.renames",
+    "diff.renamelimit", "core.autocrlf", "core.eol", "core.filemode", "status.showuntrackedfiles",
+})  # fmt: skip
+"""Settings of a person's that decide how git in a sandbox merges, and what it takes for a change."""
+_CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
+"""git takes these from both ends of names and addresses (ident.c)."""
 FORMS = {"lfs": b"version https://git-lfs.github.com/spec/", "git-crypt": b"\0GITCRYPT\0"}
 """How a file begins in a repository that its filter has been applied to, by the filter's name."""
 
@@ -42,22 +54,26 @@ class GitSettings(NamedTuple):
     Args:
         name: `user.name`; empty: none.
         email: `user.email`; empty: none.
+        people: all names that the settings give to a commit's author or committer, as `name <address>`.
         signs: whether commits are to be signed.
         attributes: `core.attributesFile`, as it is written; None: git's own place for it.
         excludes: `core.excludesFile`, likewise.
         filters: each filter's commands.
         mergers: each merge driver's command.
         remotes: the remotes' names, the one first that branches are pushed to unless another is named.
+        followed: settings that hold in a sandbox as they are.
     """
 
     name: str = ""
     email: str = ""
+    people: frozenset[str] = frozenset()
     signs: bool = False
     attributes: str | None = None
     excludes: str | None = None
     filters: Mapping[str, tuple[str, ...]] = {}
     mergers: Mapping[str, str] = {}
     remotes: tuple[str, ...] = ()
+    followed: Mapping[str, str] = {}
 
 
 def read(listing: bytes) -> GitSettings:
@@ -68,28 +84,43 @@ def read(listing: bytes) -> GitSettings:
     fields = os.fsdecode(listing).split("\0")
     values: dict[str, str | None] = {}
     for scope, entry in zip(fields[::2], fields[1::2], strict=False):
-        key, newline, value = entry.partition("\n")
+        key, newline, text = entry.partition("\n")
         if scope != "command":
-            values[key] = value if newline else None
+            values[key] = text if newline else None
     filters: dict[str, tuple[str, ...]] = {}
     mergers: dict[str, str] = {}
     remotes: list[str] = []
-    for key, value in ((key, value) for key, value in values.items() if value):
+    followed: dict[str, str] = {}
+    for key, value in values.items():
         section, _, rest = key.partition(".")
         name, _, last = rest.rpartition(".")
-        if section == "filter" and last in _COMMANDS:
+        if key in _FOLLOWED or (section == "merge" and last == "recursive"):
+            followed[key] = "true" if value is None else value
+        elif section == "filter" and last in _COMMANDS and value:
             filters[name] = (*filters.get(name, ()), value)
-        elif section == "merge" and last == "driver":
+        elif section == "merge" and last == "driver" and value:
             mergers[name] = value
         elif section == "remote" and last == "url":
             remotes.append(name)
+    names, addresses = (
+        {given for role in ("user", "author", "committer") if (given := values.get(f"{role}.{part}"))}
+        for part in ("name", "email")
+    )
     return GitSettings(
         values.get("user.name") or "", values.get("user.email") or "",
+        frozenset(person(name, address) for name in names for address in addresses),
         signs=(values.get("commit.gpgsign", "no") or "true").lower() in _TRUE,
         attributes=values.get("core.attributesfile"), excludes=values.get("core.excludesfile"),
         filters=filters, mergers=mergers,
         remotes=tuple(sorted(remotes, key=lambda name: name != (values.get("remote.pushdefault") or "origin"))),
+        followed=followed,
     )  # fmt: skip
+
+
+def person(name: str, address: str) -> str:
+    """Return the author or committer that git writes for a name and an address: `Me <me@example.org>`."""
+    bare, place = ("".join(letter for letter in one.strip(_CRUD) if letter not in "<>\n") for one in (name, address))
+    return f"{bare} <{place}>"
 
 
 class Programs(NamedTuple):
@@ -105,18 +136,17 @@ class Programs(NamedTuple):
 
     def is_plain(self, command: str) -> bool:
         """Say whether a command is one plain program of the system, which no file of a repository makes another one."""
-        try:
-            words = shlex.split(command)
-        except ValueError:
+        match = _PLAIN.fullmatch(command)
+        if match is None or _SHELLS_SYNTAX.search(command):
             return False
-        if not words or _READ_BY_A_SHELL.search(command) or not re.fullmatch(r"\w[\w.+-]*", words[0]):
-            return False
+        words = [match[2], *match[3].split()]
         if _RUNS_OTHERS.fullmatch(words[0]) or words[0] in RUNS_THE_WORKSPACE or not self.is_of_system(words[0]):
             return False
         return not any(
             "/" in word or "=" in word or word in {".", ".."} or word in self.names or before in _TAKES_A_PROGRAM
+            or not _PLACEHOLDER.fullmatch(word)
             for before, word in pairwise(words)
-        )
+        )  # fmt: skip
 
     def may_filter(self, commands: Iterable[str]) -> bool:
         """Say whether a filter's commands may run."""
@@ -132,9 +162,12 @@ def quiet_filters(settings: GitSettings, programs: Programs) -> dict[str, str]:
     return found
 
 
-def quiet_mergers(settings: GitSettings, programs: Programs) -> dict[str, str]:
-    """Return the settings under which a merge driver that may not run leaves a conflict."""
-    return {f"merge.{name}.driver": "false" for name, command in settings.mergers.items() if not programs.is_plain(command)}
+def mergers(settings: GitSettings, programs: Programs) -> dict[str, str]:
+    """Return the settings under which git runs the merge drivers that may run; another one leaves a conflict."""
+    return {
+        f"merge.{name}.driver": command if programs.is_plain(command) else "false"
+        for name, command in settings.mergers.items()
+    }
 
 
 def unrun_mergers(selected: Mapping[str, str], settings: GitSettings, programs: Programs) -> str:
@@ -145,8 +178,8 @@ def unrun_mergers(selected: Mapping[str, str], settings: GitSettings, programs: 
         settings: the person's settings.
         programs: judges their programs.
     """
-    unrun = quiet_mergers(settings, programs)
-    found = [(path, name) for path, name in selected.items() if f"merge.{name}.driver" in unrun]
+    plain = {name for name, command in settings.mergers.items() if programs.is_plain(command)}
+    found = [(path, name) for path, name in selected.items() if name in settings.mergers.keys() - plain]
     if not found:
         return ""
     path, name = found[0]
@@ -189,7 +222,9 @@ def refusal(selected: Iterable[Selected], settings: GitSettings, programs: Progr
     """
     for one in selected:
         commands = settings.filters.get(one.filter, ())
-        if not programs.may_filter(commands) or (commands and one.path.startswith("-")):
+        if one.path.startswith("-") and any("%f" in command and " -- " not in command for command in commands):
+            return f"{_shown(one.path)} begins with a dash, which your git's filter {one.filter} would take for an option"
+        if not programs.may_filter(commands):
             return (
                 f"{_shown(one.path)} selects your git's filter {one.filter}, {shlex.quote(commands[0])}, which is neither "
                 f"git-lfs's nor one plain program of the system, so the daemon doesn't run it"

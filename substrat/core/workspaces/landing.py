@@ -120,7 +120,11 @@ def told(files: Iterable[ChangedFile], people: Iterable[str], known: Collection[
     changes = "changes" if len(instructing) == 1 else "change"
     return (
         *([f"{_counted(instructing)} {changes} what agents are told"] if instructing else []),
-        *([f"some of its commits are by {_counted(others)}, who isn't you: agents can write any name"] if others else []),
+        *(
+            [f"some of its commits are by {_counted(others)}, not by you or your agents: agents can write any name"]
+            if others
+            else []
+        ),
     )
 
 

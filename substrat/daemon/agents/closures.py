@@ -7,7 +7,6 @@ in memory only: the work that it is for ends with the daemon, or is begun anew b
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,9 +72,8 @@ class Closures:
         finally:
             self._closed.remove(entry)
             self.look()
-            # A daemon that is stopping starts no more turns. A nursery may have wrapped its `Cancelled` in a group.
-            if trio.current_effective_deadline() != -math.inf:
-                self._registry.admit()
+            # Those that waited are admitted by the timer, which a daemon that is stopping has ended, so it starts no turn.
+            self._registry.wake_at(self._registry.now())
 
     def users(self, places: Places) -> list[User]:
         """Return the agents of which sandboxes run that can write in some directories."""

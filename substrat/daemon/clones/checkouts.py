@@ -93,7 +93,7 @@ class Checkouts:
         own = await self._repositories.commit(clone.git_dir, f"refs/heads/{clone.target}") if clone.target else None
         own = own or await self._repositories.commit(clone.git_dir, "HEAD")
         persons = await self._git.persons_git(clone, None, (head,))
-        if (refusal := await self._git.refusal(clone, persons, own, head, whole=True)) is not None:
+        if (refusal := await self._git.refusal(clone, persons, own, head)) is not None:
             raise Refused(f"no working copy of {clone.name}'s work is made: {refusal}")
         files = await self._git.changed(clone, own, head)
         found = decisions.suspects(files, await self._git.surroundings(clone, head))

@@ -147,11 +147,15 @@ class HostGit:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {problem.filename}: {problem.strerror}") from None
         if obstacle is not None:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {obstacle}")
-        asked = await self._run_on_host(checkout, ("rev-parse", "HEAD", "--symbolic-full-name", "HEAD"))
+        # A branch without a commit has a name only.
+        question = (
+            ("rev-parse", "HEAD", "--symbolic-full-name", "HEAD") if move.tip is not None else ("symbolic-ref", "HEAD")
+        )
+        asked = await self._run_on_host(checkout, question)
         if asked.returncode:
             words = " ".join(asked.stderr.decode("utf-8", "replace").split())
             raise Conflict(f"git refuses to work in {checkout} for this user: {words}")
-        if asked.stdout.decode("utf-8", "replace").split() != [move.tip, ref]:
+        if asked.stdout.decode("utf-8", "replace").split() != [*filter(None, (move.tip,)), ref]:
             raise RefMoved(f"{checkout} has another branch or commit checked out by now")
         with self._lasting(landing.id) as lock:
             line = (*_FAST_FORWARD, move.commit)

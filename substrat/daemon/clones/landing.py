@@ -20,8 +20,8 @@ import trio
 
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind
+from substrat.core.workspaces import drivers, landing_outcome
 from substrat.core.workspaces import landing as decisions
-from substrat.core.workspaces import landing_outcome
 from substrat.core.workspaces.landing_outcome import (
     CONFLICT,
     FINE,
@@ -229,7 +229,8 @@ class Landings:
                 if checkout is not None and checkout != closed_for:
                     closed_for = checkout
                     if await self._close(clone, landing, checkout.top, closed):
-                        continue  # the branch, or the checkout, may be another by now
+                        looked = None
+                        continue  # the branch, the checkout, or the person's configuration may be another by now
                 if self._registry.get(agent.id) is None:
                     raise Refused(_REMOVED)
                 place = checkout.top if checkout is not None else None
@@ -277,8 +278,11 @@ class Landings:
         if (long := decisions.unwritable(files)) is not None:
             raise Refused(f"{agent.name}'s work can't be written to a disk: {long}")
         if (refusal := await self._git.refusal(clone, persons, begin, commit)) is not None:
-            by_hand = ("git", "-C", clone.repository, "merge", clone.ref("head"))
-            raise Refused(f"{agent.name}'s work isn't landed: {refusal}; after a look, `{shlex.join(by_hand)}` does it")
+            by_hand = ("git", "-C", checkout.top if checkout is not None else clone.repository, "merge", clone.ref("head"))
+            raise Refused(
+                f"{agent.name}'s work isn't landed: {refusal}; after a look, and with {landing.target} checked out, "
+                f"`{shlex.join(by_hand)}` does it"
+            )
         suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
         is_seen = landing.at is None or head.startswith(landing.at)
         held = decisions.unaccepted(suspects, landing.accepted if is_seen else ())
@@ -302,9 +306,10 @@ class Landings:
             {own, *(given.get(f"GIT_{role}_{part}", own) for role in ("AUTHOR", "COMMITTER"))}
             for part, own in (("NAME", persons.settings.name), ("EMAIL", persons.settings.email))
         )
+        chosen = (drivers.person(name, address) for name in names for address in addresses)
         family = (member.name for member in self._registry.family(self._registry.root_of(agent)))
         own = (f"{name} <{name}@localhost>" for name in (*family, agent.name))  # where the person's git has no name
-        return frozenset((*own, *(f"{name} <{address}>" for name in names for address in addresses), _SUBSTRAT))
+        return persons.settings.people.union(own, chosen, (_SUBSTRAT,))
 
     async def _close(self, clone: Clone, landing: Landing, top: str, closed: ExitStack) -> bool:
         """Let no sandbox begin that can write in a checkout, and wait for the end of those that run, if there are any."""

@@ -44,7 +44,7 @@ printf '\\0'
 git ls-tree -r "$1" | sed -n "s/^120000 blob \\([0-9a-f]*\\)$tab.*/\\1/p" | git cat-file --batch='%(objectsize)'
 """
 # Merges $2 and $3 as in a checkout of $1: git takes attributes from files in the directory that it is in, and not yet from
-# a commit (git 2.43 has `--attr-source`). Its own status is 0, or 1 for a conflict.
+# a commit (git 2.41 has `--attr-source`). Its own status is 0, or 1 for a conflict.
 _MERGE = """\
 mkdir /tmp/attributes && cd /tmp/attributes || exit 3
 tab=$(printf '\\t')
@@ -62,7 +62,8 @@ git check-attr --cached -z merge -- "$@"
 # Prints the filter that attributes name for each file of $2 that $1 lacks or has otherwise.
 _SELECT = """\
 git read-tree "$2" || exit
-git diff-tree -r -z --name-only --no-renames --diff-filter=d "$1" "$2" | git check-attr --cached -z --stdin filter
+since=${1:-$(git hash-object -t tree /dev/null)}
+git diff-tree -r -z --name-only --no-renames --diff-filter=d "$since" "$2" | git check-attr --cached -z --stdin filter
 """
 # Prints the entries of some files of $1, an empty one, and how each begins, in hexadecimal digits.
 _BEGIN = """\
@@ -140,7 +141,7 @@ class LandingGit:
     async def people(self, clone: Clone, tip: str | None, head: str) -> list[str]:
         """Return the authors and committers of the commits that a branch lacks, of the first thousand of them."""
         line = ("rev-list", "--max-count=1000", "--no-commit-header", "--format=%an <%ae>%n%cn <%ce>", head)
-        return os.fsdecode(await self._read(clone, (*line, *((f"^{tip}",) if tip else ()), "--"))).splitlines()
+        return os.fsdecode(await self._read(clone, (*line, *((f"^{tip}",) if tip else ()), "--"))).split("\n")[:-1]
 
     async def surroundings(self, clone: Clone, commit: str) -> Surroundings:
         """Return all besides the changed files of a commit that decides which of them must be looked at."""
@@ -166,9 +167,7 @@ class LandingGit:
         """Return the person's git configuration where a branch is checked out, or in the repository; raises `Refused`."""
         return await self._persons.read(clone, checkout.own if checkout is not None else clone.git_dir, commits)
 
-    async def refusal(
-        self, clone: Clone, persons: PersonsGit, tip: str | None, commit: str, *, whole: bool = False
-    ) -> str | None:
+    async def refusal(self, clone: Clone, persons: PersonsGit, tip: str | None, commit: str) -> str | None:
         """Say why git on the host can't write the files of a commit as the person's own git would; None: it can.
 
         Args:
@@ -176,11 +175,9 @@ class LandingGit:
             persons: the person's git configuration.
             tip: the commit that the checkout has.
             commit: the commit that it is to have.
-            whole: whether all of its files are written, not only those that differ.
         """
-        nothing = (await self._read(clone, ("hash-object", "-t", "tree", "/dev/null"))).decode().strip()
         done = await self._sandbox.run(
-            ("/bin/sh", "-c", _SELECT, "sh", nothing if whole or tip is None else tip, commit),
+            ("/bin/sh", "-c", _SELECT, "sh", tip or "", commit),
             (*self._repositories.reading(clone.git_dir), *persons.mounts),
             variables={"GIT_DIR": clone.git_dir, **_INDEX, **persons.variables},
         )  # fmt: skip
@@ -294,12 +291,14 @@ class LandingGit:
                 f"{clone.name}'s work and the branch have no commit in common any more, because one of them was written "
                 f"anew: have the agent rebase its commits onto workspace/BRANCH"
             )
-        if done.status not in {0, 1}:
+        if done.status not in {0, 1} or not done.output:  # bubblewrap ends with 1, too, where it can't start
             raise GitFailed(said(done))
         tree, *files = [field for field in os.fsdecode(done.output).split("\0") if field]
         if files:
-            unrun = drivers.quiet_mergers(persons.settings, persons.programs)
-            raise Conflicting(tuple(dict.fromkeys(files)), await self._unrun(clone, persons, tip, files) if unrun else "")
+            has_drivers = bool(persons.settings.mergers)
+            raise Conflicting(
+                tuple(dict.fromkeys(files)), await self._unrun(clone, persons, tip, files) if has_drivers else ""
+            )
         return tree
 
     async def _unrun(self, clone: Clone, persons: PersonsGit, tip: str, files: Sequence[str]) -> str:

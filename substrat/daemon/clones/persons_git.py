@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -20,7 +19,7 @@ from substrat.core.workspaces import drivers
 from substrat.daemon.clones.git_sandbox import said
 from substrat.daemon.sandboxes import build_spec, tame_git
 from substrat.daemon.workspaces import git_programs
-from substrat.errors import Refused
+from substrat.errors import Refused, WorkspaceUnusable
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 # Prints the settings, an empty entry, and the names at the top of some commits.
 _ASK = """\
-unset GIT_CONFIG_GLOBAL
+unset GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM
 git config --list -z --show-scope --includes || exit
 printf '\\0'
 for commit; do git ls-tree -z --name-only "$commit" || exit; done
@@ -62,8 +61,8 @@ class PersonsGit(NamedTuple):
     @property
     def variables(self) -> dict[str, str]:
         """The variables of a git in a sandbox that merges as his would, with `mounts`."""
-        mergers = drivers.quiet_mergers(self.settings, self.programs)
-        return tame_git.variables({**tame_git.AGENTS, **self.quiet, **mergers, **self.rules})
+        mergers = drivers.mergers(self.settings, self.programs)
+        return tame_git.variables({**tame_git.AGENTS, **self.settings.followed, **self.quiet, **mergers, **self.rules})
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
@@ -83,7 +82,8 @@ class PersonsGitReader:
     def __init__(self, sandbox: GitSandbox, repositories: Repositories, environ: Mapping[str, str]) -> None:
         self._sandbox = sandbox
         self._repositories = repositories
-        self._home = environ.get("HOME", "/")
+        # git compares `~` without its links to the git directory (git-config(1), "Conditional includes").
+        self._home = os.path.realpath(environ.get("HOME", "/"))
         self._config_home = environ.get("XDG_CONFIG_HOME")
         self._path = environ.get("PATH", build_spec.PATH)
 
@@ -98,13 +98,12 @@ class PersonsGitReader:
         Raises:
             Refused: git can't read it, or it is too long.
         """
-        files = git_programs.user_configs(self._home, self._config_home)
-        found = await trio.to_thread.run_sync(partial(git_programs.config_files, git_dir, clone.repository, files))
-        if found is None:
-            raise Refused(
-                f"git's configuration in {clone.repository} has more than {git_programs.MOST_FILES} files, or is longer "
-                f"than {git_programs.LONGEST_CONFIG >> 10} KiB: the daemon reads no more, so merge by hand"
-            )
+        own = (f"{clone.git_dir}/config", f"{clone.git_dir}/config.worktree", f"{git_dir}/config.worktree")
+        paths = (*own, *git_programs.user_configs(self._home, self._config_home))
+        try:
+            found = await trio.to_thread.run_sync(git_programs.config_files, paths, self._home)
+        except WorkspaceUnusable as problem:
+            raise Refused(f"the daemon doesn't know what git does in {clone.repository}: {problem.message}") from None
         reading = self._repositories.reading(clone.git_dir)
         shown = (*host.system_roots(), clone.git_dir)
         mounts = tuple(

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.workspaces import git_config
 from substrat.daemon.kernel import nofollow
+from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from substrat.core.workspaces.git_config import Reference
 
@@ -97,21 +98,34 @@ def programs_of(
     return search.found
 
 
-def config_files(repository: str, worktree: str, user_configs: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the configuration files that git reads for a repository, with those that they include on any condition.
+def config_files(paths: Iterable[str], home: str) -> tuple[str, ...]:
+    """Return those of some configuration files that are there, and the files that they include on any condition.
 
     Args:
-        repository: the git directory.
-        worktree: the directory in which git runs.
-        user_configs: the user's configuration files, by their paths.
+        paths: the files by their paths.
+        home: the user's home, for which `~` stands.
 
-    Returns:
-        Their paths; None: there are more of them, or longer ones, than are read.
+    Raises:
+        WorkspaceUnusable: there are more of them than are read, or one can't be read.
     """
-    search = _Search(worktree, (), ConfigBudget())
-    for path in (f"{repository}/config", f"{repository}/config.worktree", *user_configs):
-        search.config(path)
-    return None if search.has_left_out else tuple(search.files)
+    found: list[str] = []
+    waiting = list(paths)
+    while waiting:
+        path = waiting.pop(0)
+        if path in found or not os.path.isfile(path):
+            continue
+        data = nofollow.read_small(os.path.realpath(path), LONGEST_CONFIG)
+        if data is None:
+            raise WorkspaceUnusable(f"{path} can't be read, or is longer than {LONGEST_CONFIG >> 10} KiB")
+        found.append(path)
+        if len(found) > MOST_FILES:
+            raise WorkspaceUnusable(f"git's configuration has more than {MOST_FILES} files")
+        for setting in git_config.parse(data).settings:
+            if (setting.section, setting.key) in {("include", "path"), ("includeif", "path")} and setting.value:
+                value = setting.value
+                inner = home + value[1:] if value.startswith("~/") else os.path.expanduser(value)
+                waiting.append(os.path.normpath(os.path.join(os.path.dirname(path), inner)))
+    return tuple(found)
 
 
 class _Search:
@@ -123,30 +137,21 @@ class _Search:
         self._roots = roots
         self._read: set[str] = set()
         self.found = Programs()
-        self.files: list[str] = []
-        self.has_left_out = False
 
     def config(self, path: str) -> None:
         """Take up a configuration file, if it is there, and those that it includes."""
-        if path in self._read:
-            return
-        if len(self._read) >= MOST_FILES or self._budget.is_used_up:
-            self.has_left_out = True
+        if path in self._read or len(self._read) >= MOST_FILES or self._budget.is_used_up:
             return
         self._read.add(path)
         data = nofollow.read_small(os.path.realpath(path), LONGEST_CONFIG)
         if data is None:
-            self.has_left_out = self.has_left_out or os.path.isfile(path)
             return
-        self.files.append(path)
         self._budget.bytes -= len(data)
         if self._budget.is_used_up:
-            self.has_left_out = True
             return
         for reference in git_config.references(git_config.parse(data).settings):
             self._budget.references -= 1
             if self._budget.is_used_up:
-                self.has_left_out = True
                 return
             for one in self._resolved(reference, os.path.dirname(path)):
                 self.found = self.found.joined(one)

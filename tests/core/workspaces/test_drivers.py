@@ -16,16 +16,18 @@ def test_the_last_value_counts_and_the_daemons_own_settings_do_not():
     listing = (
         b"global\0user.name\nMe\0local\0user.name\nMyself\0system\0user.email\nme@x\0command\0core.pager\ncat\0"
         b"local\0filter.a.b.clean\none\0local\0filter.a.b.smudge\ntwo\0local\0filter.none.clean\n\0"
-        b"local\0commit.gpgsign\0global\0core.attributesfile\n~/attributes\0local\0merge.npm.driver\nnpm-merge %A\0"
+        b"local\0commit.gpgsign\0global\0core.autocrlf\0"
+        b"global\0core.attributesfile\n~/attributes\0local\0merge.npm.driver\nnpm-merge %A\0"
     )
     assert drivers.read(listing) == GitSettings(
-        "Myself", "me@x", True, "~/attributes", None, {"a.b": ("one", "two")}, {"npm": "npm-merge %A"}
-    )
+        "Myself", "me@x", frozenset({"Myself <me@x>"}), signs=True, attributes="~/attributes",
+        filters={"a.b": ("one", "two")}, mergers={"npm": "npm-merge %A"}, followed={"core.autocrlf": "true"},
+    )  # fmt: skip
     assert drivers.read(b"") == GitSettings()
     assert not drivers.read(b"local\0commit.gpgsign\nfalse\0").signs
 
 
-@each("command", ["indent -kr", "git-crypt clean", '"git-crypt" smudge', "tidy -q %f", "cat"])
+@each("command", ["indent -kr", "git-crypt clean", '"git-crypt" smudge', "tidy -q %f", "cat", "tidy %f %A -L %L"])
 def test_plain_programs_of_the_system(command):
     assert HERE.is_plain(command)
 
@@ -36,7 +38,8 @@ def test_plain_programs_of_the_system(command):
         "", "'", "missing", "tools/tidy", "/usr/bin/indent", "./indent", "sh -c x", "env indent", "make -s x",
         "python3 a.py", "indent $HOME", "indent; touch y", "indent a=b", "PATH=tools:/bin indent", "tidy -f y", "tidy -e y",
         "tidy -c y", "tidy -m y", "cat tools", "cat x", "tidy ..", "tidy *", "tidy ~", "indent | sh", "indent `x`",
-        "indent\nsh", "-indent/x",
+        "indent\nsh", "-indent/x", 'cat "%f"', "cat '%f'", "cat -%f", "cat %f%f", "cat %%", "tidy 'a %f b'", "command cat",
+        "python3-dbg a.py", "nix run",
     ],
 )  # fmt: skip
 def test_programs_that_files_can_make_other_ones(command):
@@ -62,12 +65,17 @@ def test_git_lfss_own_filters_run_wherever_it_is_and_others_are_emptied():
     assert drivers.quiet_filters(settings, HERE) == {
         "filter.mixed.clean": "", "filter.mixed.smudge": "", "filter.mixed.process": "", "filter.mixed.required": "false",
     }  # fmt: skip
-    assert drivers.quiet_mergers(GitSettings(mergers={"a": "tidy %A", "b": "tools/merge %A"}), HERE) == {
-        "merge.b.driver": "false"
-    }
+    assert drivers.mergers(GitSettings(mergers={"a": "tidy %A", "b": "tools/merge %A"}), HERE) == {
+        "merge.a.driver": "tidy %A", "merge.b.driver": "false",
+    }  # fmt: skip
 
 
-SETTINGS = GitSettings(filters={"lfs": ("git-lfs filter-process",), "evil": ("tools/smudge",), "tidy": ("tidy",)})
+def test_names_are_written_as_git_writes_them():
+    listing = b"global\0user.name\nJ. Doe Jr.\0global\0user.email\n<j@x>\0global\0author.email\nother@x\0"
+    assert drivers.read(listing).people == {"J. Doe Jr <j@x>", "J. Doe Jr <other@x>"}
+
+
+SETTINGS = GitSettings(filters={"lfs": ("git-lfs filter-process",), "evil": ("tools/smudge",), "tidy": ("tidy %f",)})
 POINTER = b"version https://git-lfs.github.com/spec/v1"
 
 
@@ -80,7 +88,8 @@ POINTER = b"version https://git-lfs.github.com/spec/v1"
         (Selected("s.key", "git-crypt", b"secret"), "s.key would land unencrypted"),
         (Selected("s.key", "git-crypt-team", b"\0GITCRYPT\0"), None),
         (Selected("a.c", "tidy", b"int"), None),
-        (Selected("-x", "tidy", b"int"), "-x selects your git's filter tidy"),
+        (Selected("-x", "lfs", POINTER), None),
+        (Selected("-x", "tidy", b"int"), "-x begins with a dash, which your git's filter tidy would take for an option"),
         (Selected("a\n.txt", "evil", b"x"), "'a\\n.txt' selects your git's filter evil, tools/smudge, which is neither"),
         (Selected("a.txt", "unknown", b"x"), None),
     ],

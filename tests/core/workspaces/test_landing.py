@@ -66,7 +66,7 @@ def test_what_is_told_beside_a_landing():
     files = [ChangedFile(path, None, "added", 1, 0, "100644", "0" * 40) for path in ("a", "AGENTS.md", "x/claude.md")]
     assert landing.told(files, ["Me <m@x>", "Ev\til <e@x>", "Ev\til <e@x>"], {"Me <m@x>"}) == (
         "AGENTS.md, x/claude.md change what agents are told",
-        "some of its commits are by Ev?il <e@x>, who isn't you: agents can write any name",
+        "some of its commits are by Ev?il <e@x>, not by you or your agents: agents can write any name",
     )
     assert landing.told(files[:1], ["Me <m@x>"], {"Me <m@x>"}) == ()
 

@@ -177,12 +177,11 @@ async def test_a_merge_obeys_the_attributes_that_the_branch_has(room):
         {".gitattributes": "log merge=union\n", "sub/.gitattributes": "lock -merge\n", "log": "0\n", "sub/lock": LINES}
     )
     room.branch_again()
-    head = room.agent_commits({"log": "0\ntheirs\n"})
+    room.agent_commits({"log": "0\ntheirs\n"})
     room.commit({"log": "0\nmine\n"})
     merged = await preview(room)
     assert room.git("show", f"{merged}:log") == "0\nmine\ntheirs"
     assert room.git("rev-parse", f"{merged}^{{tree}}") == merged_by_git(room)
-    assert head
     room.agent_commits({"sub/lock": LINES + "theirs\n", "sub/.gitattributes": "lock merge=union\n"})
     room.commit({"sub/lock": f"mine\n{LINES}"})
     with pytest.raises(Conflicting) as conflict:
@@ -210,6 +209,10 @@ async def test_a_merge_driver_runs_if_it_is_a_plain_program_and_else_leaves_a_co
     room.agent_commits({"a": "0\ntheirs\n"})
     room.commit({"a": "0\nmine\n"})
     assert room.git("show", f"{await preview(room)}:a") == "0\nm"
+    room.git("config", "--unset", "merge.mine.driver")
+    with (room.home / ".gitconfig").open("a") as config:
+        config.write('[merge "mine"]\n\tdriver = true\n')
+    assert room.git("show", f"{await preview(room)}:a") == "0\nmine"
     for command in ("./tool %A", "sh tool %A", "cp tool %A"):
         room.git("config", "merge.mine.driver", command)
         with pytest.raises(Conflicting) as conflict:
@@ -247,9 +250,12 @@ async def test_a_file_for_which_another_program_would_run_is_refused_and_none_ru
 
 async def test_a_configuration_that_is_too_long_to_be_read_is_no_reason_to_guess(room):
     room.agent_commits({"a.md": "a"})
-    includes = "".join(f"[include]\n\tpath = more{number}\n" for number in range(40))
-    (room.home / ".gitconfig").write_text(includes)
-    with pytest.raises(Refused, match="has more than 32 files, or is longer than"):
+    room.git("config", "branch.x.unknown", "tools/y")
+    (room.home / ".gitconfig").write_text("".join(f"[include]\n\tpath = more{number}\n" for number in range(40)))
+    assert (await persons_git(room)).settings.name == "", "none of them is there"
+    for number in range(40):
+        (room.home / f"more{number}").touch()
+    with pytest.raises(Refused, match="configuration has more than 32 files"):
         await persons_git(room)
 
 
@@ -261,3 +267,15 @@ async def test_who_has_made_the_commits_that_a_branch_lacks(room):
     assert await room.landing_git.people(room.clone, room.tip(), head) == [
         "Mallory <m@x>", "Me <me@example.invalid>", "Me <me@example.invalid>", "Me <me@example.invalid>",
     ]  # fmt: skip
+
+
+async def test_a_branch_without_a_commit_is_moved_where_it_is_checked_out(room):
+    head = room.agent_commits({"a.txt": "a"})
+    room.git("update-ref", "-d", "refs/heads/main")
+    room.git("rm", "-rfq", "--cached", ".")
+    (room.top / "README").unlink()
+    checkout = await room.host_git.checkout(room.clone, "main")
+    assert checkout is not None
+    await room.host_git.move(room.clone, room.landing(), Move(head, None, {}), checkout)
+    assert (room.tip(), room.git("status", "--porcelain")) == (head, "")
+    assert (room.top / "a.txt").exists()
