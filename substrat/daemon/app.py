@@ -227,8 +227,9 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             landing_wanted = Wakeup()
             host_git = HostGit(git_sandbox, repositories, settings.environ, layout.trees)
             landing_git = LandingGit(
-                git_sandbox, repositories, settings.environ, layout.trees, lambda: registry.config.clone.check_seconds
-            )
+                git_sandbox, repositories, host_git, settings.environ, layout.trees,
+                lambda: registry.config.clone.check_seconds,
+            )  # fmt: skip
             landings = Landings(registry, repositories, landing_git, host_git, landing_wanted)
             allow_lists = AllowLists(registry, networks)
             renaming = Renaming(registry, families.waits, repositories, git_sandbox, keeping, exec_sessions.check_none)

@@ -2,8 +2,8 @@
 
 Attributes of a file select a filter or a merge driver, and the configuration says which program that is (gitattributes(5)).
 An agent chooses attributes, names and contents of files, so only a program runs that none of these can make another one:
-git-lfs's own filters, and one plain program of the system. For example `filter.tidy.clean = indent -kr` runs; `python3
-tools/tidy.py` doesn't, because it takes modules from beside its script, nor does `env PATH=tools:/bin tidy`.
+git-lfs's own filters, and programs of the system that change their input and do nothing else. For example
+`filter.tidy.clean = indent -kr` runs; `python3 tools/tidy.py` doesn't, because it takes modules from beside its script.
 """
 
 from __future__ import annotations
@@ -14,20 +14,17 @@ import shlex
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.workspaces.git_config import RUNS_THE_WORKSPACE
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-_RUNS_OTHERS = re.compile(
-    r"(ba|da|z|k|mk|tc|c|fi|a)?sh|busybox|toybox|command|exec|eval|builtin|source|"
-    r"(python|pypy|perl|ruby|php|lua|tclsh|wish|guile|node|nodejs)[0-9.]*(-dbg)?|deno|[gmn]?awk|m4|java|Rscript|julia|expect|"
-    r"emacs|vim?|nvim|ed|ex|git|env|xargs|find|parallel|nice|ionice|chrt|taskset|nohup|time(out)?|stdbuf|setsid|flock|"
-    r"[sl]trace|gdb|lldb|fakeroot|xvfb-run|sudo|doas|su|runuser|systemd-run|chroot|unshare|nsenter|ssh|docker|podman|nix.*|"
-    r"watch|entr|script|c?make|ninja|meson|bazel|pip[0-9.]*|pipx|uvx?|prettier|eslint|stylelint|jupyter.*|latexmk"
-)
-"""Programs that run what their arguments, or files beside them, say. It is a list of exceptions: a program that isn't in it
-is believed to change its input, and nothing else."""
+_CHANGES_ITS_INPUT = frozenset({
+    "age", "base32", "base64", "black", "bunzip2", "bzip2", "cat", "clang-format", "column", "cut", "diff3", "dos2unix",
+    "expand", "false", "fmt", "fold", "git-merge-changelog", "gofmt", "gpg", "gpg2", "gunzip", "gzip", "head", "iconv",
+    "indent", "jq", "merge", "nbstripout", "nl", "openssl", "paste", "recode", "rev", "rustfmt", "sort", "tac", "tail",
+    "tidy", "tr", "true", "truncate", "unexpand", "uniq", "unix2dos", "unxz", "unzstd", "xmllint", "xz", "zcat", "zstd",
+})  # fmt: skip
+"""Programs that change their input and run nothing else, whatever it says and whatever lies beside it. Others do: `sqlite3`
+runs `.shell` lines of a file, `prettier` a configuration, `sed` its own `e`, `make` a `Makefile`."""
 _PLAIN = re.compile(r"""(["']?)(\w[\w.+-]*)\1((?:[ \t]+[^\s"']+)*)""")
 """A bare name, which may be in quotes, and words without any: git puts a file's name for `%f` in quotes of its own."""
 _SHELLS_SYNTAX = re.compile(r"[;&|<>()$`*?\[\]{}~#!\\]")
@@ -35,11 +32,13 @@ _PLACEHOLDER = re.compile(r"%[A-Za-z]|[^%]*")
 _TAKES_A_PROGRAM = frozenset({"-f", "-e", "-c", "-m"})
 _LFS = re.compile(r"git-lfs (clean|smudge)( --skip)?( --)? %f|git-lfs filter-process( --skip)?")
 """As `git lfs install` writes them."""
+_CRYPT = re.compile(r"""("?)git-crypt\1 (clean|smudge|diff)( --key-name=[\w-]+)?""")
+"""As `git-crypt init` writes them."""
 _COMMANDS = ("clean", "smudge", "process")
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FOLLOWED = frozenset({
     "merge.default", "merge.renames", "merge.renamelimit", "merge.directoryrenames", "merge.renormalize", "diff.renames",
-    "diff.renamelimit", "core.autocrlf", "core.eol", "core.filemode", "status.showuntrackedfiles",
+    "diff.renamelimit", "core.autocrlf", "core.eol", "core.filemode", "core.ignorecase", "status.showuntrackedfiles",
 })  # fmt: skip
 """Settings of a person's that decide how git in a sandbox merges, and what it takes for a change."""
 _CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
@@ -136,11 +135,13 @@ class Programs(NamedTuple):
 
     def is_plain(self, command: str) -> bool:
         """Say whether a command is one plain program of the system, which no file of a repository makes another one."""
+        if _CRYPT.fullmatch(command):
+            return self.is_of_system("git-crypt")
         match = _PLAIN.fullmatch(command)
         if match is None or _SHELLS_SYNTAX.search(command):
             return False
         words = [match[2], *match[3].split()]
-        if _RUNS_OTHERS.fullmatch(words[0]) or words[0] in RUNS_THE_WORKSPACE or not self.is_of_system(words[0]):
+        if words[0] not in _CHANGES_ITS_INPUT or not self.is_of_system(words[0]):
             return False
         return not any(
             "/" in word or "=" in word or word in {".", ".."} or word in self.names or before in _TAKES_A_PROGRAM
@@ -184,8 +185,8 @@ def unrun_mergers(selected: Mapping[str, str], settings: GitSettings, programs: 
         return ""
     path, name = found[0]
     return (
-        f"{_shown(path)} selects your git's merge driver {name}, {shlex.quote(settings.mergers[name])}, which isn't one "
-        f"plain program of the system, so the daemon doesn't run it"
+        f"{_shown(path)} selects your git's merge driver {name}, {shlex.quote(settings.mergers[name])}, which isn't a "
+        f"program that only changes its input, so the daemon doesn't run it"
     )
 
 
@@ -227,7 +228,7 @@ def refusal(selected: Iterable[Selected], settings: GitSettings, programs: Progr
         if not programs.may_filter(commands):
             return (
                 f"{_shown(one.path)} selects your git's filter {one.filter}, {shlex.quote(commands[0])}, which is neither "
-                f"git-lfs's nor one plain program of the system, so the daemon doesn't run it"
+                f"git-lfs's nor a program that only changes its input, so the daemon doesn't run it"
             )
         if one.begin and not one.begin.startswith(_form(one.filter)):
             form = "unencrypted" if one.filter.startswith("git-crypt") else "unfiltered"

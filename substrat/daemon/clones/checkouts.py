@@ -107,7 +107,7 @@ class Checkouts:
                 f"when they have ended"
             )
         with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
-            await self._host.add_worktree(clone, persons.quiet, path, head)
+            await self._host.add_worktree(clone, persons.programs, path, head)
         return Checkout(
             MADE, path, head, (),
             f"{path} has {clone.name}'s work at {head[:12]}, on no branch; `git -C {shlex.quote(clone.repository)} "

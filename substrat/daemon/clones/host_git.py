@@ -1,5 +1,8 @@
 """Git on the host: it moves a branch in the checkout that has it checked out, and adds a working copy, nothing else.
 
+Before either it is asked what it is configured to do there, which runs no program: no copy of a configuration elsewhere
+gives the same answer, because conditions (`includeIf`) ask for places.
+
 A branch that is checked out moves with `git merge --ff-only` in that checkout, as the user would do it, but under the
 settings of `tame_git.PERSONS`.
 """
@@ -15,19 +18,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from substrat.core.workspaces import branch_holders
+from substrat.core.workspaces import branch_holders, drivers
 from substrat.daemon.clones.git_sandbox import said
 from substrat.daemon.clones.repository import NOTHING, RefMoved
 from substrat.daemon.kernel import descriptors, helper, sandbox_process
-from substrat.daemon.sandboxes import tame_git
+from substrat.daemon.sandboxes import build_spec, tame_git
 from substrat.daemon.workspaces import git_written
 from substrat.errors import Conflict
+from substrat.paths import is_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from subprocess import CompletedProcess
 
     from substrat.core.workspaces.clones import Clone
+    from substrat.core.workspaces.drivers import GitSettings, Programs
     from substrat.core.workspaces.landing import Landing
     from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.repository import Repositories
@@ -65,12 +70,12 @@ class Move(NamedTuple):
     Args:
         commit: the new commit.
         tip: the old one; None: there is no such branch yet.
-        quiet: the settings under which git runs no filter but those that may run.
+        programs: judges the programs that git may run in it.
     """
 
     commit: str
     tip: str | None
-    quiet: Mapping[str, str]
+    programs: Programs
 
 
 class HostGit:
@@ -159,7 +164,7 @@ class HostGit:
             raise RefMoved(f"{checkout} has another branch or commit checked out by now")
         with self._lasting(landing.id) as lock:
             line = (*_FAST_FORWARD, move.commit)
-            own = {**move.quiet, f"branch.{landing.target}.mergeOptions": ""}
+            own = {**await self._quiet(checkout, move.programs), f"branch.{landing.target}.mergeOptions": ""}
             done = await self._run_on_host(checkout, line, own, (lock,))
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
@@ -209,13 +214,33 @@ class HostGit:
     def _lock_of(self, landing: int) -> str:
         return os.path.join(self._directory, f"landing-{landing}.lock")
 
-    async def add_worktree(self, clone: Clone, quiet: Mapping[str, str], path: str, commit: str) -> None:
+    async def settings(self, directory: str) -> GitSettings:
+        """Return what the person's git is configured to do in a checkout; raises `Conflict` where git can't say."""
+        done = await self._run_on_host(directory, ("config", "--list", "-z", "--show-scope", "--includes"))
+        if done.returncode:
+            words = " ".join(done.stderr.decode("utf-8", "replace").split())
+            raise Conflict(f"git can't read its configuration in {directory}: {words}")
+        return drivers.read(done.stdout)
+
+    async def _quiet(self, directory: str, programs: Programs) -> dict[str, str]:
+        """Return the settings under which git runs no filter but those that may run, as it is configured now."""
+        return drivers.quiet_filters(await self.settings(directory), programs)
+
+    async def add_worktree(self, clone: Clone, programs: Programs, path: str, commit: str) -> None:
         """Make a linked worktree of the user's repository at a commit, on no branch; raises `Conflict` if git refuses."""
-        line = ("worktree", "add", "--quiet", "--detach", "--", path, commit)
-        done = await self._run_on_host(clone.repository, line, quiet)
+        line = ("worktree", "add", "--quiet", "--no-checkout", "--detach", "--", path, commit)
+        done = await self._run_on_host(clone.repository, line)
+        if done.returncode == 0:
+            # Only there git says what it is configured to do there.
+            done = await self._run_on_host(path, ("reset", "--quiet", "--hard"), await self._quiet(path, programs))
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise Conflict(f"git can't make {path}: {' '.join(line.strip() for line in lines[-3:])}")
+
+    def path_for(self, directory: str) -> str:
+        """Return the directories in which programs are looked for: none that files of a checkout decide about."""
+        entries = self._environ.get("PATH", build_spec.PATH).split(":")
+        return ":".join(one for one in entries if os.path.isabs(one) and not is_within(os.path.realpath(one), directory))
 
     async def _run_on_host(
         self,
@@ -228,7 +253,7 @@ class HostGit:
         try:
             with trio.fail_after(_CHECKOUT_SECONDS):
                 tame = tame_git.variables({**tame_git.PERSONS, **(settings or {})})
-                environment = {**self._environ, **_QUIET, **tame}
+                environment = {**self._environ, "PATH": self.path_for(directory), **_QUIET, **tame}
                 return await helper.run(("git", "-C", directory, *arguments), environment, files)
         except trio.TooSlowError:
             raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None

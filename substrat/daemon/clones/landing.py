@@ -171,15 +171,19 @@ class Landings:
         return (agent.clone.git_dir if agent is not None and agent.clone is not None else "", landing.target)
 
     async def _decide_all(self, branch: tuple[str, str]) -> None:
-        """Decide the landings in one branch, one after the other."""
+        """Decide the landings in one branch, one after the other, and then look once at the repository's other clones."""
+        has_moved = False
         try:
             while landing := next((one for one in self._store.open_landings() if self._branch_of(one) == branch), None):
-                await self._decide(landing)
+                has_moved = await self._decide(landing) or has_moved
+            if has_moved:
+                await self._look_again(branch[0])
         finally:
             self._busy.discard(branch)
             self._wanted.set()
 
-    async def _decide(self, landing: Landing) -> None:
+    async def _decide(self, landing: Landing) -> bool:
+        """Decide a landing, and say whether the branch may have moved. The answer waits for no other clone."""
         await self._host.end_of_earlier_move(landing.id)
         agent = self._registry.get(landing.agent)
         if agent is None or agent.clone is None:
@@ -194,9 +198,10 @@ class Landings:
                 outcome = Outcome(REFUSED, f"an internal error ({type(problem).__name__}), see substratd's log")
         await until_stored(partial(self._record, landing, outcome))
         if outcome.kind in FINE and agent is not None and agent.clone is not None:
-            await self._look_again(agent.clone.git_dir)
+            await self._look_again(agent.clone.git_dir, only=agent.id)
         await until_stored(partial(self._finish, landing, outcome))
         self._taken_up.pop(landing.id, ExitStack()).close()
+        return outcome.kind in FINE
 
     async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> Outcome:
         """Land the head that the clone has now; commits that its agent makes meanwhile are no part of it.
@@ -297,7 +302,7 @@ class Landings:
         made = (
             (f"the branch is new: `{shlex.join(push)}` publishes it",) if tip is None and persons.settings.remotes else ()
         )
-        return _Looked(Move(commit, tip, persons.quiet), checkout, (*unsigned, *told, *made))
+        return _Looked(Move(commit, tip, persons.programs), checkout, (*unsigned, *told, *made))
 
     def _known_people(self, agent: Agent, persons: PersonsGit) -> frozenset[str]:
         """Return the names that commits of an agent's, and of its family's, have unless they choose others."""
@@ -393,18 +398,26 @@ class Landings:
             return None, outcome
         return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome
 
-    async def _look_again(self, git_dir: str) -> None:
-        """Find out anew how a repository's clones stand to its branches, one of which has moved."""
-        for agent in list(self._registry.agents):
-            clone = agent.clone
-            if clone is None or clone.git_dir != git_dir or clone.kept.wip is None:
-                continue
-            try:
-                state = await self._repositories.state(clone)
-            except SubstratError as problem:
-                log.warning("a clone's state isn't known", agent=agent.name, reason=problem.message)
-                continue
-            await until_stored(partial(self._note_state, agent.id, state))
+    async def _look_again(self, git_dir: str, only: str | None = None) -> None:
+        """Find out anew how a repository's clones, or one agent's, stand to its branches, one of which has moved."""
+        clones = [
+            agent.clone
+            for agent in self._registry.agents
+            if agent.clone is not None
+            and agent.clone.git_dir == git_dir
+            and agent.clone.kept.wip
+            and only in {None, agent.id}
+        ]
+        try:
+            states = await self._repositories.states(git_dir, clones)
+        except SubstratError as problem:
+            log.warning("the states of clones aren't known", repository=git_dir, reason=problem.message)
+            return
+        for clone, state in zip(clones, states, strict=True):
+            if state is None:
+                log.warning("a clone's state isn't known", agent=clone.name)
+            else:
+                await until_stored(partial(self._note_state, clone.agent, state))
 
     def _note_state(self, agent_id: str, state: CloneState) -> None:
         agent = self._registry.get(agent_id)

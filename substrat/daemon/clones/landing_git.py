@@ -1,6 +1,7 @@
 """Git's part of landing before the branch moves: previews a merge, lists what it changes, and runs the check.
 
-All of it runs in sandboxes without a network; `host_git` moves the branch.
+All of it runs in sandboxes without a network, but for the question what git is configured to do; `host_git` asks that, and
+moves the branch.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.drivers import GitSettings
     from substrat.core.workspaces.landing import Landing
     from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.persons_git import PersonsGit
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
@@ -41,7 +43,8 @@ tab=$(printf '\\t')
 git ls-tree -r -z "$1" >/tmp/tree || exit
 grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' /tmp/tree
 printf '\\0'
-git ls-tree -r "$1" | sed -n "s/^120000 blob \\([0-9a-f]*\\)$tab.*/\\1/p" | git cat-file --batch='%(objectsize)'
+git -c core.quotePath=true ls-tree -r "$1" | sed -n "s/^120000 blob \\([0-9a-f]*\\)$tab.*/\\1/p" |
+    git cat-file --batch='%(objectsize)'
 """
 # Merges $2 and $3 as in a checkout of $1: git takes attributes from files in the directory that it is in, and not yet from
 # a commit (git 2.41 has `--attr-source`). Its own status is 0, or 1 for a conflict.
@@ -96,6 +99,7 @@ class LandingGit:
     Args:
         sandbox: runs git.
         repositories: the users' repositories.
+        host: asks git on the host what it is configured to do.
         environ: the daemon's own environment.
         directory: where checks get their files.
         check_seconds: returns how long a check may take.
@@ -105,6 +109,7 @@ class LandingGit:
         self,
         sandbox: GitSandbox,
         repositories: Repositories,
+        host: HostGit,
         environ: Mapping[str, str],
         directory: str,
         check_seconds: Callable[[], float],
@@ -112,7 +117,7 @@ class LandingGit:
         self._sandbox = sandbox
         self._repositories = repositories
         self._environ = environ
-        self._persons = PersonsGitReader(sandbox, repositories, environ)
+        self._persons = PersonsGitReader(host, sandbox, repositories, environ)
         self._directory = directory
         self._check_seconds = check_seconds
 
@@ -135,7 +140,8 @@ class LandingGit:
     async def changed(self, clone: Clone, tip: str | None, commit: str) -> tuple[ChangedFile, ...]:
         """Return the files that the move of a branch changes in it, without renames: each new name counts as added."""
         before = tip or (await self._read(clone, ("hash-object", "-t", "tree", "/dev/null"))).decode().strip()
-        options = ("--raw", "--numstat", "-z", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--no-renames")
+        options = ("--raw", "--numstat", "-z", "--no-abbrev", "--no-ext-diff", "--no-textconv", "--no-renames",
+                   "--ignore-submodules=none")  # fmt: skip
         return diffs.parse(await self._read(clone, ("diff", *options, before, commit, "--")))
 
     async def people(self, clone: Clone, tip: str | None, head: str) -> list[str]:
@@ -164,8 +170,8 @@ class LandingGit:
         return tuple(path for path in paths if not path.startswith(("..", ".git/")))
 
     async def persons_git(self, clone: Clone, checkout: GitPlaces | None, commits: tuple[str, ...]) -> PersonsGit:
-        """Return the person's git configuration where a branch is checked out, or in the repository; raises `Refused`."""
-        return await self._persons.read(clone, checkout.own if checkout is not None else clone.git_dir, commits)
+        """Return the person's git configuration where a branch is checked out, or in the repository; raises `Conflict`."""
+        return await self._persons.read(clone, checkout.top if checkout is not None else clone.repository, commits)
 
     async def refusal(self, clone: Clone, persons: PersonsGit, tip: str | None, commit: str) -> str | None:
         """Say why git on the host can't write the files of a commit as the person's own git would; None: it can.
@@ -283,7 +289,7 @@ class LandingGit:
         """Merge two commits as in a checkout of the branch's tip, and return the tree (git-merge-tree(1), git 2.38)."""
         done = await self._sandbox.run(
             ("/bin/sh", "-c", _MERGE, "sh", tip, ours, head),
-            (*self._repositories.writing(clone.git_dir), *persons.mounts),
+            (*self._repositories.adding(clone.git_dir), *persons.mounts),
             variables={"GIT_DIR": clone.git_dir, "GIT_WORK_TREE": _ATTRIBUTES, **_INDEX, **persons.variables},
         )  # fmt: skip
         if b"unrelated histories" in done.errors:
@@ -354,7 +360,7 @@ class LandingGit:
         variables: dict[str, str] | None = None,
         fine: tuple[int, ...] = (0,),
     ) -> bytes:
-        mounts = self._repositories.writing(clone.git_dir)
+        mounts = self._repositories.adding(clone.git_dir)
         return await self._sandbox.git(arguments, mounts, clone.git_dir, variables=variables, fine=fine)
 
 

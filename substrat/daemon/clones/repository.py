@@ -15,7 +15,7 @@ from substrat.daemon.clones.git_sandbox import GitFailed, said
 from substrat.daemon.workspaces import git_places
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sandbox.spec import Mount
     from substrat.core.workspaces.clones import Clone
@@ -78,7 +78,7 @@ export GIT_ALTERNATE_OBJECT_DIRECTORIES=$(git rev-parse --git-path objects | sed
 export GIT_OBJECT_DIRECTORY=/tmp/objects
 mkdir -p /tmp/objects
 base=$(git merge-base "$1" "$2") && [ "$base" != "$(git rev-parse "$1")" ] || exit
-paths() { git diff-tree -r --name-only --no-renames "$1" "$2" | LC_ALL=C sort; }
+paths() { git diff-tree -r --name-only --no-renames --ignore-submodules=none "$1" "$2" | LC_ALL=C sort; }
 paths "$base" "$2" >/tmp/theirs && paths "$base" "$1" >/tmp/ours || exit
 [ -z "$(LC_ALL=C comm -23 /tmp/theirs /tmp/ours)" ] || exit
 merged() { git merge-tree --write-tree --no-messages "$1" "$2" 2>/dev/null; }
@@ -89,8 +89,8 @@ do [ "$(merged "$merge^1" "$merge^2")" = "$(git rev-parse "$merge^{tree}")" ] ||
 done
 ids() {
     git rev-list --no-merges "$base..$1" |
-        git diff-tree --stdin -p --binary --full-index --no-ext-diff --no-textconv |
-        git patch-id --verbatim | cut -d ' ' -f 1 | LC_ALL=C sort -u
+        git diff-tree --stdin -p --binary --full-index --no-ext-diff --no-textconv --ignore-submodules=none |
+        git patch-id --verbatim | cut -d ' ' -f 1 | LC_ALL=C sort
 }
 ids "$2" >/tmp/theirs && [ -s /tmp/theirs ] && ids "$1" >/tmp/ours && [ -z "$(LC_ALL=C comm -23 /tmp/theirs /tmp/ours)" ]
 """
@@ -98,22 +98,29 @@ _HAS_CONTENT = f"""\
 by_content() {{ timeout 15 /bin/sh -c {shlex.quote(_BY_CONTENT)} sh "$1" "$2" 2>/dev/null; }}
 """
 """A shell's function; where that takes too long the branch doesn't count as one that has the changes."""
-# Prints a fact a line; $1 is the ref of the wip, $2 the base, $3 the target, $4 a head that landed as the one commit $5.
-# `-` stands for nothing.
+# `state WIP BASE TARGET LANDED_HEAD LANDED_COMMIT` prints a fact a line, of a clone's ref, its base, its branch, and a head
+# that landed as another commit; `-` stands for nothing.
 _STATE = f"""\
 {_HAS_CONTENT}commit() {{ git rev-parse --quiet --verify --end-of-options "$1^{{commit}}" || echo -; }}
-wip=$(commit "$1"); head=$(commit "$1^1"); base=$(commit "$2"); target=$(commit "$3")
-echo "$wip"; echo "$head"
-[ "$head" = - ] && {{ printf '%s\\n' - - landed; exit; }}
-[ "$base" = - ] && base=
-# Commits of the user's branches don't count, which a rebase has put below the agent's; a broken branch hides none.
-git rev-list --count "$head" --not $base --branches 2>/dev/null || git rev-list --count "$head" --not $base
-if [ "$target" = - ]; then echo -; else git rev-list --count "$head..$target"; fi
 in_branch() {{ out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z "$out" ]; }}
-if [ "$head" = "$base" ] || in_branch "$head" || {{ [ "$head" = "$4" ] && in_branch "$5"; }} ||
-    {{ [ "$target" != - ] && by_content "$target" "$head"; }}
-then echo landed; else echo -; fi
+state() {{
+    wip=$(commit "$1"); head=$(commit "$1^1"); base=$(commit "$2"); target=$(commit "$3")
+    echo "$wip"; echo "$head"
+    [ "$head" = - ] && {{ printf '%s\\n' - - landed; return; }}
+    [ "$base" = - ] && base=
+    # Commits of the user's branches don't count, which a rebase has put below the agent's; a broken branch hides none.
+    git rev-list --count "$head" --not $base --branches 2>/dev/null || git rev-list --count "$head" --not $base
+    if [ "$target" = - ]; then echo -; else git rev-list --count "$head..$target"; fi
+    if [ "$head" = "$base" ] || in_branch "$head" || {{ [ "$head" = "$4" ] && in_branch "$5"; }} ||
+        {{ [ "$target" != - ] && by_content "$target" "$head"; }}
+    then echo landed; else echo -; fi
+}}
 """
+_STATES = f"""\
+{_STATE}while [ $# -ge 5 ]; do state "$1" "$2" "$3" "$4" "$5"; echo .; shift 5; done
+"""
+_LOOK_SECONDS = 300.0
+"""Some hundred clones take some seconds; one whose history is searched for the same changes takes up to 15."""
 # `change REFS` changes refs as `_encoded` writes them. git holds a ref's lock for an instant: one below `refs/substrat`
 # that is there for three seconds was left by a git that ended with a killed daemon, and would hold up each later change.
 _CHANGE = """\
@@ -123,7 +130,7 @@ change() { try "$1" 2>/dev/null || {
     try "$1"
 }; }
 """
-# Takes a pack in, changes refs, and prints what `_STATE` does. $4 are the changes, $5 the most bytes, the rest new commits.
+# Takes a pack in, changes refs, and prints what `state` does. $4 are the changes, $5 the most bytes, the rest new commits.
 _IMPORT = f"""\
 {_CHANGE}w=$1 b=$2 t=$3 refs=$4 most=$5; shift 5
 if [ "$(wc -c <{_PACK})" -lt {_SMALL} ]
@@ -133,8 +140,8 @@ fi
 # A broken ref of the user's is passed over; a commit that is missing fails `update-ref`.
 git rev-list --objects --quiet --ignore-missing "$@" --not --all >&2 || exit
 change "$refs" || exit
-set -- "$w" "$b" "$t"
-{_STATE}"""
+{_STATE}state "$w" "$b" "$t" "" ""
+"""
 
 
 class CloneState(NamedTuple):
@@ -206,6 +213,11 @@ class Repositories:
         shown = [path for path in git_places.objects(common, self._borrowing) if not path.startswith(f"{common}/")]
         return (Bind(common, common, held=True), *(Bind(path, path, held=True) for path in shown))
 
+    def adding(self, common: str) -> tuple[Mount, ...]:
+        """Return the mounts with which git can read a repository at its own path, and add objects to it."""
+        objects = f"{common}/objects"
+        return (*self.reading(common), Bind(objects, objects, writable=True, held=True))
+
     def writing(self, common: str) -> tuple[Mount, ...]:
         """Return the mounts with which git can read and write a repository at its own path."""
         first, *rest = self.reading(common)
@@ -263,11 +275,10 @@ class Repositories:
             GitFailed: git refuses it.
             SandboxFailed: it took too long.
         """
-        target = f"refs/heads/{clone.target}" if clone.target is not None else "-"
         commits = {new for new, _ in refs.values() if new is not None}
+        words = (clone.ref("wip"), clone.base or "-", _branch(clone) or "-", _encoded(refs), str(most_bytes))
         done = await self._sandbox.run(
-            ("/bin/sh", "-c", _IMPORT, "sh", clone.ref("wip"), clone.base or "-", target, _encoded(refs), str(most_bytes),
-             *sorted(commits)),
+            ("/bin/sh", "-c", _IMPORT, "sh", *words, *sorted(commits)),
             (*self.writing(clone.git_dir), Tmpfs("/run", 1 << 20), Bind(pack, _PACK, held=True)),
             seconds=_IMPORT_SECONDS, file_bytes=most_bytes, variables={"GIT_DIR": clone.git_dir},
         )  # fmt: skip
@@ -286,15 +297,38 @@ class Repositories:
 
     async def state(self, clone: Clone) -> CloneState:
         """Return how a clone's kept work stands to its base and to the user's branches; raises `GitFailed`."""
-        target = f"refs/heads/{clone.target}" if clone.target is not None else "-"
-        names = (clone.ref("wip"), clone.base or "-", target, clone.landed_head or "-", clone.landed_commit or "-")
+        (state,) = await self.states(clone.git_dir, [clone])
+        if state is None:
+            raise GitFailed(f"git can't read {clone.ref('wip')} in {clone.git_dir}: `git fsck` there tells more")
+        return state
+
+    async def states(self, common: str, clones: Sequence[Clone]) -> list[CloneState | None]:
+        """Return how the kept work of a repository's clones stands, in one look; None where git can't read it.
+
+        Args:
+            common: the git directory.
+            clones: the clones.
+
+        Raises:
+            GitFailed: git can't be asked.
+        """
+        words = [
+            word
+            for clone in clones
+            for word in (clone.ref("wip"), clone.base, _branch(clone), clone.landed_head, clone.landed_commit)
+        ]
         done = await self._sandbox.run(
-            ("/bin/sh", "-c", _STATE, "sh", *names), self.reading(clone.git_dir), variables={"GIT_DIR": clone.git_dir}
-        )
-        lines = done.output.decode("ascii", "replace").splitlines()
-        if done.status or len(lines) != 5:
-            raise GitFailed(f"git can't read {clone.git_dir}: {said(done)}")
-        return _state_of(lines)
+            ("/bin/sh", "-c", _STATES, "sh", *(word or "-" for word in words)), self.reading(common),
+            seconds=_LOOK_SECONDS, variables={"GIT_DIR": common},
+        )  # fmt: skip
+        found = done.output.decode("ascii", "replace").split(".\n")[:-1]
+        if done.status or len(found) != len(clones):
+            raise GitFailed(f"git can't read {common}: {said(done)}")
+        return [_state_of(lines) if len(lines) == 5 else None for lines in map(str.splitlines, found)]
+
+
+def _branch(clone: Clone) -> str | None:
+    return f"refs/heads/{clone.target}" if clone.target is not None else None
 
 
 def _state_of(lines: list[str]) -> CloneState:

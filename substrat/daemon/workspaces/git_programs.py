@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.workspaces import git_config
 from substrat.daemon.kernel import nofollow
-from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from substrat.core.workspaces.git_config import Reference
 
@@ -96,36 +95,6 @@ def programs_of(
     for path in (f"{repository}/config", f"{repository}/config.worktree", *user_configs):
         search.config(path)
     return search.found
-
-
-def config_files(paths: Iterable[str], home: str) -> tuple[str, ...]:
-    """Return those of some configuration files that are there, and the files that they include on any condition.
-
-    Args:
-        paths: the files by their paths.
-        home: the user's home, for which `~` stands.
-
-    Raises:
-        WorkspaceUnusable: there are more of them than are read, or one can't be read.
-    """
-    found: list[str] = []
-    waiting = list(paths)
-    while waiting:
-        path = waiting.pop(0)
-        if path in found or not os.path.isfile(path):
-            continue
-        data = nofollow.read_small(os.path.realpath(path), LONGEST_CONFIG)
-        if data is None:
-            raise WorkspaceUnusable(f"{path} can't be read, or is longer than {LONGEST_CONFIG >> 10} KiB")
-        found.append(path)
-        if len(found) > MOST_FILES:
-            raise WorkspaceUnusable(f"git's configuration has more than {MOST_FILES} files")
-        for setting in git_config.parse(data).settings:
-            if (setting.section, setting.key) in {("include", "path"), ("includeif", "path")} and setting.value:
-                value = setting.value
-                inner = home + value[1:] if value.startswith("~/") else os.path.expanduser(value)
-                waiting.append(os.path.normpath(os.path.join(os.path.dirname(path), inner)))
-    return tuple(found)
 
 
 class _Search:

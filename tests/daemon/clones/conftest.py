@@ -38,16 +38,23 @@ class Room:
         )
         self.home = home
         self.sandbox = DirectGit(directory / "tmp")
-        self.repositories = Repositories(self.sandbox, Borrowing(()))
-        trees = str(directory / "trees")
-        self.host_git = HostGit(self.sandbox, self.repositories, self.environ, trees)
-        self.landing_git = LandingGit(self.sandbox, self.repositories, self.environ, trees, lambda: 60.0)
+        self.trees = str(directory / "trees")
+        self.again()
         subprocess.run(["git", "init", "-q", self.top], env=self.environ, check=True)
         self.commit({"README": "one\n"})
         self.clone = Clone(
             "id", "fix", str(directory / "trees" / "id"), str(self.top), str(self.top / ".git"), str(self.top),
             "substrat/fix", "main", self.git("rev-parse", "HEAD"),
         )  # fmt: skip
+
+    def again(self) -> Room:
+        """Make the parts anew, with the environment as it is now."""
+        self.repositories = Repositories(self.sandbox, Borrowing(()))
+        self.host_git = HostGit(self.sandbox, self.repositories, self.environ, self.trees)
+        self.landing_git = LandingGit(
+            self.sandbox, self.repositories, self.host_git, self.environ, self.trees, lambda: 60.0
+        )
+        return self
 
     def git(self, *words: str, given: bytes = b"", at: Path | None = None) -> str:
         """Run the person's git in the checkout, or elsewhere."""

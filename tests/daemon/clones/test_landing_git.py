@@ -4,10 +4,13 @@ import os
 
 import pytest
 
+from substrat.core.workspaces.drivers import Programs
 from substrat.core.workspaces.landing import LandingMode
 from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
 from substrat.errors import Conflict, Refused
+
+NOTHING_RUNS = Programs(lambda _: False)
 
 
 async def persons_git(room):
@@ -30,8 +33,8 @@ async def refusal(room):
 async def move(room, commit):
     """Move the branch where it is checked out."""
     checkout = await room.host_git.checkout(room.clone, "main")
-    quiet = (await persons_git(room)).quiet
-    await room.host_git.move(room.clone, room.landing(), Move(commit, room.tip(), quiet), checkout)
+    programs = (await persons_git(room)).programs
+    await room.host_git.move(room.clone, room.landing(), Move(commit, room.tip(), programs), checkout)
 
 
 def merged_by_git(room):
@@ -156,7 +159,7 @@ async def test_gits_own_words_where_the_checkout_is_another_users(room):
     os.lchown(room.top, 12345, 12345)
     os.lchown(room.top / ".git", 12345, 12345)
     with pytest.raises(Conflict, match=r"git refuses to work in .*dubious ownership"):
-        await room.host_git.move(room.clone, room.landing(), Move(head, before, {}), checkout)
+        await room.host_git.move(room.clone, room.landing(), Move(head, before, NOTHING_RUNS), checkout)
 
 
 async def test_histories_that_have_nothing_in_common(room):
@@ -218,7 +221,7 @@ async def test_a_merge_driver_runs_if_it_is_a_plain_program_and_else_leaves_a_co
         with pytest.raises(Conflicting) as conflict:
             await preview(room)
         assert conflict.value.files == ("a",)
-        assert conflict.value.why.startswith(f"a selects your git's merge driver mine, '{command}', which isn't one plain")
+        assert conflict.value.why.startswith(f"a selects your git's merge driver mine, '{command}', which isn't a program")
 
 
 async def test_a_file_for_which_another_program_would_run_is_refused_and_none_runs_in_the_move(room):
@@ -248,17 +251,6 @@ async def test_a_file_for_which_another_program_would_run_is_refused_and_none_ru
     assert await refusal(room) is None
 
 
-async def test_a_configuration_that_is_too_long_to_be_read_is_no_reason_to_guess(room):
-    room.agent_commits({"a.md": "a"})
-    room.git("config", "branch.x.unknown", "tools/y")
-    (room.home / ".gitconfig").write_text("".join(f"[include]\n\tpath = more{number}\n" for number in range(40)))
-    assert (await persons_git(room)).settings.name == "", "none of them is there"
-    for number in range(40):
-        (room.home / f"more{number}").touch()
-    with pytest.raises(Refused, match="configuration has more than 32 files"):
-        await persons_git(room)
-
-
 async def test_who_has_made_the_commits_that_a_branch_lacks(room):
     room.agent_commits({"a.md": "a"})
     work = room.top.parent / "work"
@@ -276,6 +268,40 @@ async def test_a_branch_without_a_commit_is_moved_where_it_is_checked_out(room):
     (room.top / "README").unlink()
     checkout = await room.host_git.checkout(room.clone, "main")
     assert checkout is not None
-    await room.host_git.move(room.clone, room.landing(), Move(head, None, {}), checkout)
+    await room.host_git.move(room.clone, room.landing(), Move(head, None, NOTHING_RUNS), checkout)
     assert (room.tip(), room.git("status", "--porcelain")) == (head, "")
     assert (room.top / "a.txt").exists()
+
+
+async def test_a_program_that_is_configured_after_the_look_runs_neither(room):
+    """Landings wait for turns in a checkout, and people go on working meanwhile."""
+    mark = room.top.parent / "mark"
+    head = room.agent_commits({"a.txt": "a", ".gitattributes": "*.txt filter=late\n"})
+    programs = (await persons_git(room)).programs
+    room.git("config", "filter.late.smudge", f"touch {mark}; cat")
+    checkout = await room.host_git.checkout(room.clone, "main")
+    await room.host_git.move(room.clone, room.landing(), Move(head, room.tip(), programs), checkout)
+    assert ((room.top / "a.txt").read_text(), mark.exists()) == ("a", False)
+    copy = room.top.parent / "copy"
+    await room.host_git.add_worktree(room.clone, programs, str(copy), head)
+    assert ((copy / "a.txt").read_text(), mark.exists()) == ("a", False)
+    assert room.git("status", "--porcelain", at=copy) == ""
+
+
+async def test_no_directory_of_a_checkout_decides_which_program_runs(room):
+    for entry in ("./bin", str(room.top / "bin"), ""):
+        room.host_git._environ["PATH"] = f"{entry}:{room.environ['PATH']}"
+        assert room.host_git.path_for(str(room.top)) == room.environ["PATH"]
+
+
+async def test_commits_of_other_repositories_are_shown_whatever_the_configuration_says(room):
+    room.git("config", "diff.ignoreSubmodules", "all")
+    work = room.top.parent / "work"
+    room.agent_commits({"a.txt": "a"})
+    room.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},lib", at=work)
+    room.git("commit", "-qm", "x", at=work)
+    head = room.agent_commits()
+    changed = {file.path for file in await room.landing_git.changed(room.clone, room.tip(), head)}
+    assert changed == {"a.txt", "lib"}
+    room.git("cherry-pick", f"{head}^")
+    assert not await room.repositories.has_content(room.clone, room.tip(), head)
