@@ -63,6 +63,12 @@ class Room:
         assert done.returncode == 0, (words, done.stderr)
         return done.stdout.decode("utf-8", "surrogateescape").strip()
 
+    def printed(self, *words: str) -> bytes:
+        """Return what the person's git prints in the checkout."""
+        return subprocess.run(
+            ("git", "-C", str(self.top), *words), env=self.environ, capture_output=True, check=True
+        ).stdout
+
     def refuses(self, *words: str) -> bool:
         """Say whether the person's git fails in the checkout."""
         line = ("git", "-C", str(self.top), *words)
@@ -75,6 +81,8 @@ class Room:
             path = top / name
             if content is None:
                 path.unlink()
+                if not any(path.parent.iterdir()):
+                    path.parent.rmdir()
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -92,6 +100,10 @@ class Room:
             self.commit(files, f"add {', '.join(files)}", at=work)
         self.git("fetch", "-q", str(work), "HEAD")
         return self.is_kept(self.git("rev-parse", "FETCH_HEAD"))
+
+    def clone_of(self, git_dir: Path) -> None:
+        """Note that the repository's git directory lies elsewhere."""
+        self.clone = replace(self.clone, git_dir=str(git_dir))
 
     def branch_again(self) -> None:
         """Let the agent begin anew at the branch's tip."""
