@@ -270,7 +270,9 @@ def test_on_a_terminal_accepted_files_are_shown_and_others_asked_for(ctl, landin
 
     assert on_a_terminal("--accept", ".").out == "a: held\na: landed\n", "shown, and not asked for"
     assert on_a_terminal(typed="y\n").out == "a: held\na: landed\n"
-    assert on_a_terminal("--accept", "other", typed="n\n").code == 1
+    refused = on_a_terminal("--accept", "other", typed="n\n")
+    assert (refused.code, refused.out) == (1, "a: held\n")
+    assert refused.err.endswith("substratctl: a's work isn't landed\n"), "not all of it once more"
     sent = [(call.get("accept"), call.get("at")) for call in landing.calls("agent.merge")]
     assert sent == [(None, None), ([".envrc"], HEADS["a"])] * 2 + [(None, None)]
 

@@ -67,11 +67,9 @@ def run(arguments: Arguments) -> int:
             with Connection() as another:
                 outcomes = [one for one in another.call_list("agent.merge", **asked, wait=False) if isinstance(one, dict)]
         held = [one for one in outcomes if one["outcome"] == "held"]
-        if held and can_ask and interrupt is None and _agrees(held, () if at else accepted):
-            # One after the other, each bound to what was shown: another commit is shown anew.
-            shown = ((str(one["agent"]), ([str(path) for path in _files(one)], str(one["head"]))) for one in held)
-            again = [_merge(connection, _asked(arguments, [name], looked, can_ask=True)) for name, looked in shown]
-            outcomes = [one for one in outcomes if one["outcome"] != "held"] + [one for found in again for one in found]
+        if held and can_ask and interrupt is None:
+            others = [one for one in outcomes if one["outcome"] != "held"]
+            outcomes = others + _shown_first(connection, arguments, held, () if at else accepted)
     if arguments.json:
         check = arguments.value("check")
         many.put_json(arguments, [{**_shown(one), "check": check} for one in outcomes], errors.DONE)
@@ -94,6 +92,18 @@ def _tell(outcomes: list[dict[str, object]], *, json: bool) -> None:
         notes = one.get("notes")
         for note in notes if isinstance(notes, list) else ():
             output.note(str(note))
+
+
+def _shown_first(
+    connection: Connection, arguments: Arguments, held: list[dict[str, object]], accepted: Sequence[str]
+) -> list[dict[str, object]]:
+    """Show a person the files that must be looked at, land the work if he agrees, and return the outcomes then."""
+    if not _agrees(held, accepted):
+        return [{**one, "text": f"{one['agent']}'s work isn't landed"} for one in held]
+    # One after the other, each bound to what was shown: another commit is shown anew.
+    shown = ((str(one["agent"]), ([str(path) for path in _files(one)], str(one["head"]))) for one in held)
+    again = (_merge(connection, _asked(arguments, [name], looked, can_ask=True)) for name, looked in shown)
+    return [one for found in again for one in found]
 
 
 def _clones(connection: Connection, names: list[str]) -> tuple[list[str], int]:
