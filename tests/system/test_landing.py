@@ -187,7 +187,8 @@ def test_files_that_the_host_would_obey_are_looked_at_first_and_anew_when_they_c
     code, (again,) = merged(house, *command[2:])
     assert (code, again["protected"], again["commit"]) == (1, sorted(OBEYED), None), "it has other commits by now"
     (item,) = house.ok("inbox")
-    assert item["text"].startswith(f"fix has made other commits since {command[-1]}: "), "the older item is closed"
+    at = f"fix's work is at {again['head'][:12]}, not at {command[-1]}: "
+    assert item["text"].startswith(at), "the older item is closed"
     was = git(house, app, "rev-parse", "HEAD")
     code, (landed,) = merged(house, *shlex.split(item["text"].rpartition(": ")[2])[2:])
     assert (code, landed["was"], landed["head"]) == (0, was, again["head"])

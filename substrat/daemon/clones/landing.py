@@ -432,11 +432,13 @@ class Landings:
 def _held(agent: Agent, clone: Clone, landing: Landing, head: str, held: tuple[Suspect, ...]) -> Outcome:
     listed, options = decisions.listed(held)
     options = f"{options} --at {head[:_SHORT]}".strip()
-    since = (
-        f"{agent.name} has made other commits since {landing.at}" if landing.at and not head.startswith(landing.at) else ""
+    moved_on = (
+        f"{agent.name}'s work is at {head[:_SHORT]}, not at {landing.at}"
+        if landing.at and not head.startswith(landing.at)
+        else ""
     )
     files = f"{agent.name}'s work has files that you must look at before they land in {landing.target}: {listed}"
-    why = ": ".join(filter(None, (since, files if held else "")))
+    why = ": ".join(filter(None, (moved_on, files if held else "")))
     text = (
         f"{why}; `substratctl diff {agent.name}` shows them; to land them: "
         f"{decisions.command(agent.name, landing, clone.target, options)}"

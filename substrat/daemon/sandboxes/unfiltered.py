@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from sandbox.spec import Bind
+from substrat.core.workspaces import drivers
 from substrat.daemon.agents.findings import UNFILTERED, Found
 from substrat.daemon.sandboxes import clone_mounts, oneshot
 from substrat.daemon.sandboxes.git import TAME
@@ -26,8 +27,7 @@ _PATIENCE_S = 4.0
 """The end of a turn waits for this."""
 _MOST = 50
 """Files whose beginning is looked at: each costs some 5 ms."""
-_FILTERED = (b"version https://git-lfs.github.com/spec/", b"\0GITCRYPT\0")
-"""How files begin that a filter has made."""
+_FILTERED = tuple(drivers.FORMS.values())
 # Prints the files that differ from a commit, each with the filter that its attributes name. $1 is the commit, or empty.
 _CHANGED = """\
 since=${1:-$(git hash-object -t tree /dev/null)}
