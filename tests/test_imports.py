@@ -46,7 +46,7 @@ LAYERS = {
 }
 for program in ("chatreader", "chatcopier"):
     LAYERS["substrat.daemon.chats"].add(f"substrat.{program}")
-for program in ("treemaker", "treekeeper", "treesetter", "treerestorer"):
+for program in ("treemaker", "treekeeper", "treesetter", "treerestorer", "branchmover"):
     LAYERS["substrat.daemon.clones"].add(f"substrat.{program}")
 
 # A room (the longest that holds a module counts) and what of ours it may import. `substrat` itself stands for its version.
@@ -92,6 +92,7 @@ ARROWS = {
     "substrat.treekeeper": set(),
     "substrat.treesetter": set(),
     "substrat.treerestorer": set(),
+    "substrat.branchmover": set(),
     "substrat.cli.verbs.doctor": {"substrat", "substrat.cli", "substrat.doctor", "substrat.netdoctor", *SHARED},
     "substrat.netdoctor": {"sandbox.netlaunch", "sandbox.netrelay", "substrat.core", *SHARED},
     "substrat.netreader": set(),

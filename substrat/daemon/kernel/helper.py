@@ -22,18 +22,24 @@ _GRACE_S = 5.0
 
 
 async def run(
-    command: Sequence[str], environment: Mapping[str, str], files: Sequence[int] = (), *, gently: bool = True
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    files: Sequence[int] = (),
+    *,
+    gently: bool = True,
+    outlives: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program with an empty standard input, and return its exit status, output and errors.
 
-    Where the caller is cancelled the program is ended before this comes back, and all that it has started with it, except
-    what has made a process group of its own.
+    Where the caller is cancelled the program is ended before this comes back, unless it `outlives` him, and all that it has
+    started with it, except what has made a process group of its own.
 
     Args:
         command: the program, looked up on the environment's PATH unless it is a path, and its arguments.
         environment: the whole environment.
         files: descriptors that it has under the same numbers.
         gently: whether it is asked to end first, and killed some seconds later; else it is killed at once.
+        outlives: whether it goes on where the caller is cancelled, instead of being ended.
 
     Raises:
         OSError: it can't be started.
@@ -50,6 +56,8 @@ async def run(
                 nursery.start_soon(_read, child.stderr, errors)
                 await trio.lowlevel.wait_readable(pidfd)
         except BaseException:
+            if outlives:
+                raise
             with trio.move_on_after(2 * _GRACE_S, shield=True):
                 await _end(child, pidfd, gently=gently)
             raise

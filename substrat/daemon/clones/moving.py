@@ -1,0 +1,116 @@
+"""Runs the program that moves a branch where it is checked out; it outlives the daemon, and the next one waits for it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+import substrat.branchmover
+from substrat.daemon.kernel import descriptors, helper, sandbox_process
+from substrat.errors import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from substrat.branchmover import Answer
+
+_SECONDS = 1200.0
+"""The program gives git 600 s, and takes back what it has written; one that lives for longer hangs in the kernel."""
+_LOOK_AGAIN = 0.05
+"""Seconds between two looks whether a killed daemon's git has ended, which takes as long as it writes files."""
+
+
+class Words(NamedTuple):
+    """The arguments of `branchmover` after its own descriptor; an `old` that is empty is that of no commit."""
+
+    number: str
+    top: str
+    own: str
+    branch: str
+    old: str
+    new: str
+
+
+class BranchMover:
+    """Runs `branchmover`.
+
+    Args:
+        directory: where the files lie by whose locks the next daemon sees which landing's git lives.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    async def run(self, how: str, words: Words, environment: Mapping[str, str]) -> Answer:
+        """Move a branch, or settle what was begun; where the caller is cancelled it goes on.
+
+        Args:
+            how: `move` or `settle`.
+            words: what moves.
+            environment: the whole environment of git.
+
+        Raises:
+            Conflict: it can't be started, or can't even settle what it has begun.
+        """
+        answer = await self._run_once(how, words, environment)
+        if answer is None:
+            await self.end_of_earlier(int(words.number))
+            answer = await self._run_once("settle", words, environment)
+        if answer is None:
+            raise Conflict(f"the program that moves {words.branch} in {words.top} was killed twice: `git status` there")
+        return answer
+
+    async def _run_once(self, how: str, words: Words, environment: Mapping[str, str]) -> Answer | None:
+        """Return the answer; None: the program was killed."""
+        path = self._lock_of(int(words.number))
+        descriptors.keep_private()
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            line = (sys.executable, "-I", "-S", substrat.branchmover.__file__, how, str(lock), *words)
+            with trio.fail_after(_SECONDS):
+                done = await helper.run(line, environment, (lock,), outlives=True)
+        except trio.TooSlowError:
+            raise Conflict(
+                f"git has taken more than {_SECONDS:g} s in {words.top}, and goes on: `git status` there"
+            ) from None
+        except OSError as problem:
+            raise Conflict(f"git can't be started: {problem.strerror}: install git") from None
+        finally:
+            os.close(lock)
+        if done.returncode:
+            return None
+        os.unlink(path)
+        answer: Answer = json.loads(done.stdout)
+        return answer
+
+    async def end_of_earlier(self, landing: int) -> None:
+        """Wait until the program has ended that a killed daemon has started for a landing; one that hangs is killed."""
+        path = self._lock_of(landing)
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        deadline = trio.current_time() + _SECONDS
+        try:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if trio.current_time() > deadline:
+                        await trio.to_thread.run_sync(sandbox_process.kill_all_with, path)
+                    await trio.sleep(_LOOK_AGAIN)  # no event tells that a lock is free
+                else:
+                    os.unlink(path)
+                    return
+        finally:
+            os.close(lock)
+
+    def _lock_of(self, landing: int) -> str:
+        return os.path.join(self._directory, f"landing-{landing}.lock")
