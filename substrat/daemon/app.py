@@ -41,6 +41,7 @@ from substrat.daemon.clones.keeping import Keeping
 from substrat.daemon.clones.landing import Landings
 from substrat.daemon.clones.landing_git import LandingGit
 from substrat.daemon.clones.making import Making
+from substrat.daemon.clones.moving import BranchMover
 from substrat.daemon.clones.pruning import Pruning
 from substrat.daemon.clones.renaming import Renaming
 from substrat.daemon.clones.repository import Repositories
@@ -225,7 +226,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             runner = TurnRunner(registry, layout, preparer.protector.placeholders, nursery, turns, starter, end_steps)
             chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.unreadable.paths)
             landing_wanted = Wakeup()
-            host_git = HostGit(git_sandbox, repositories, settings.environ, layout.trees)
+            host_git = HostGit(git_sandbox, repositories, settings.environ, BranchMover(layout.trees))
             landing_git = LandingGit(
                 git_sandbox, repositories, host_git, settings.environ, layout.trees,
                 lambda: registry.config.clone.check_seconds,

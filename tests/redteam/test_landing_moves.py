@@ -90,7 +90,8 @@ exec {1} "$@"
 """
 
 
-def test_a_git_that_a_killed_daemon_left_is_waited_for_before_a_turn_begins_there(house, app):
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_a_git_that_an_ended_daemon_left_is_waited_for_before_a_turn_begins_there(house, app, end):
     """The agent in place would be beside it else, and the landing be refused because of git's lock."""
     held = house.directory / "held"
     held.mkdir()
@@ -103,7 +104,7 @@ def test_a_git_that_a_killed_daemon_left_is_waited_for_before_a_turn_begins_ther
     house.ok("spawn", "ip", "-w", app)
     waiting = house.follow("merge", "fix", "--json")
     wait_until((held / "begun").exists, "the host's git")
-    house.kill()
+    getattr(house, end)()
     house.start(environment=surroundings)
     house.ok("send", "ip", "/shell ls a.txt > seen")
     assert house.show("ip")["attention"]["text"].startswith(f"the work of fix lands in {app} first")
@@ -112,6 +113,32 @@ def test_a_git_that_a_killed_daemon_left_is_waited_for_before_a_turn_begins_ther
     assert json.loads(out)["outcome"] == "landed", (out, said)
     house.wait("ip")
     assert (app / "seen").read_text() == "a.txt\n"
+    assert list((house.state / "trees").glob("landing-*")) == []
+
+
+DYING_GIT = """#!/bin/bash
+case " $* " in *" merge "*) (ulimit -f 64; exec {1} "$@"); kill -9 $(cat {0}/daemon) $PPID; exit 1;; esac
+exec {1} "$@"
+"""
+
+
+def test_a_landing_whose_git_and_daemon_were_killed_is_taken_back_and_lands(house, app):
+    """As when the machine goes down while git writes a file."""
+    (house.directory / "git").write_text(DYING_GIT.format(house.directory, shutil.which("git")))
+    (house.directory / "git").chmod(0o755)
+    house.start(environment={"PATH": f"{house.directory}:{os.environ['PATH']}"})
+    (house.directory / "daemon").write_text(str(house.daemon.pid))
+    files = "echo new > README; echo new > a; seq 40000 > m; echo new > z; git add -A; git commit -qm files"
+    house.spawn("fix", app, f"/shell {files}", "--clone")
+    (app / "mine").write_text("mine\n")
+    waiting = house.follow("merge", "fix", "--json")
+    wait_until(lambda: not os.path.exists(f"/proc/{house.daemon.pid}"), "the daemon's end")
+    assert (app / "a").exists()
+    assert "landing" in (app / ".git/index.lock").read_text()
+    house.start()
+    out, said = waiting.communicate(timeout=60)
+    assert json.loads(out)["outcome"] == "landed", (out, said)
+    assert git(house, app, "status", "--short") == "?? mine"
     assert list((house.state / "trees").glob("landing-*")) == []
 
 
@@ -131,6 +158,7 @@ LEFT = {
     ".git/logs/refs/heads/main": "mv {0} .git/saved; mkfifo {0}",
     ".git/refs/heads": "mv {0} .git/saved; ln -s ../saved {0}",
     ".git/index": "mv {0} .git/saved; ln -s saved {0}",
+    ".git/index.substrat": "touch .git/saved; ln -s {1}/file {0}",
 }
 
 

@@ -56,6 +56,7 @@ class Landing:
         intended_head: the agent's head that `intended` was made of.
         intended_in: the checkout in which it is about to be moved; None: the branch is checked out nowhere.
         at: the beginning of the head that a person has looked at; no other one lands. None: whichever there is.
+        intended_from: the commit that it is about to be moved from, None where it is made.
     """
 
     id: int
@@ -74,6 +75,7 @@ class Landing:
     intended_head: str | None = None
     intended_in: str | None = None
     at: str | None = None
+    intended_from: str | None = None
 
 
 _DECIDING = frozenset({".gitmodules", ".gitattributes", ".lfsconfig", ".worktreeinclude"})

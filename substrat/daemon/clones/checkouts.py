@@ -79,7 +79,8 @@ class Checkouts:
 
         Args:
             clone: the agent's clone.
-            directory: where; an absolute path at which nothing is but, perhaps, an empty directory.
+            directory: where; an absolute path at which nothing is but, perhaps, an empty directory, or what an earlier
+                daemon has begun of the same commit.
             accepted: files that a person has looked at.
 
         Raises:
@@ -90,6 +91,9 @@ class Checkouts:
             raise Refused(f"{clone.name} has no kept commit yet: that happens at the end of a turn")
         path = await trio.to_thread.run_sync(self._checked, directory)
         head = clone.kept.head
+        has_begun = not await trio.to_thread.run_sync(_is_free, path)
+        if has_begun and not await self._host.has_begun(clone, path, head):
+            raise Refused(f"{path} is there already, and isn't an empty directory: choose another")
         own = await self._repositories.commit(clone.git_dir, f"refs/heads/{clone.target}") if clone.target else None
         own = own or await self._repositories.commit(clone.git_dir, "HEAD")
         persons = await self._git.persons_git(clone, None, (head,))
@@ -107,7 +111,7 @@ class Checkouts:
                 f"when they have ended"
             )
         with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
-            await self._host.add_worktree(clone, persons.programs, path, head)
+            await self._host.add_worktree(clone, persons.programs, path, head, has_begun=has_begun)
         return Checkout(
             MADE, path, head, (),
             f"{path} has {clone.name}'s work at {head[:12]}, on no branch; `git -C {shlex.quote(clone.repository)} "
@@ -122,13 +126,15 @@ class Checkouts:
         if not os.path.isdir(parent):
             raise Refused(f"{parent} is no directory: make it first, or choose another")
         path = os.path.join(os.path.realpath(parent), os.path.basename(os.path.abspath(directory)))
-        if os.path.lexists(path) and (os.path.islink(path) or not os.path.isdir(path) or os.listdir(path)):
-            raise Refused(f"{path} is there already, and isn't an empty directory: choose another")
         if place := next((place for place in self._own_places() if is_within(path, place)), None):
             raise Refused(f"{path} lies in {place}, which is the daemon's own: choose another directory")
         if writer := next((agent for agent in self._registry.agents if _writes(agent, path)), None):
             raise Refused(f"{path} is where {writer.name} may write: choose a directory outside of agents' workspaces")
         return path
+
+
+def _is_free(path: str) -> bool:
+    return not os.path.lexists(path) or (not os.path.islink(path) and os.path.isdir(path) and not os.listdir(path))
 
 
 def _writes(agent: Agent, path: str) -> bool:

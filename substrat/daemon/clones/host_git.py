@@ -4,15 +4,13 @@ Before either it is asked what it is configured to do there, which runs no progr
 gives the same answer, because conditions (`includeIf`) ask for places.
 
 A branch that is checked out moves with `git merge --ff-only` in that checkout, as the user would do it, but under the
-settings of `tame_git.PERSONS`.
+settings of `tame_git.PERSONS`, and wholly or not at all (`branchmover`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,17 +18,19 @@ import trio
 
 from substrat.core.workspaces import branch_holders, drivers
 from substrat.daemon.clones.git_sandbox import said
+from substrat.daemon.clones.moving import BranchMover, Words
 from substrat.daemon.clones.repository import NOTHING, RefMoved
-from substrat.daemon.kernel import descriptors, helper, sandbox_process
+from substrat.daemon.kernel import descriptors, helper
 from substrat.daemon.sandboxes import build_spec, tame_git
 from substrat.daemon.workspaces import git_written
 from substrat.errors import Conflict
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from subprocess import CompletedProcess
 
+    from substrat.branchmover import Answer
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.drivers import GitSettings, Programs
     from substrat.core.workspaces.landing import Landing
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 """git on the host asks nothing, writes no index for a look, and says what it says in English."""
 _CHECKOUT_SECONDS = 120.0
-"""`git merge --ff-only` writes some gigabytes of files in that time."""
+"""`git reset --hard` writes some gigabytes of files in that time."""
 # Prints what `branch_holders.parse` reads; $1 is the branch.
 _HOLDERS = f"""\
 for place in "$GIT_DIR" "$GIT_DIR"/worktrees/*
@@ -54,14 +54,10 @@ done
 printf '{branch_holders.END}\\0'
 git worktree list --porcelain -z
 """
-_LOOK_AGAIN = 0.05
-"""Seconds between two looks whether a killed daemon's git has ended, which takes as long as it writes files."""
-_FAST_FORWARD = (
-    "merge", "--ff-only", "--quiet", "--commit", "--no-squash", "--no-autostash", "--no-verify-signatures", "--no-edit",
-    "--no-overwrite-ignore",
-)  # fmt: skip
-"""A move to the commit that was previewed, also where the user's settings (`merge.*`) say otherwise (git-merge(1)). By
-default git takes an ignored file, such as `.env`, for one that it may overwrite."""
+_BEING_MADE = "substratd makes it: the same `substratctl checkout` again goes on"
+"""Why a linked worktree is locked (git-worktree(1)) that hasn't all its files yet."""
+_MOST_NAMED = 5
+"""Files that a sentence names before it only counts."""
 
 
 class Move(NamedTuple):
@@ -85,15 +81,17 @@ class HostGit:
         sandbox: runs the git that only looks.
         repositories: the users' repositories.
         environ: the daemon's own environment.
-        directory: where the locks of its moves lie.
+        mover: moves a branch where it is checked out.
     """
 
-    def __init__(self, sandbox: GitSandbox, repositories: Repositories, environ: Mapping[str, str], directory: str) -> None:
+    def __init__(
+        self, sandbox: GitSandbox, repositories: Repositories, environ: Mapping[str, str], mover: BranchMover
+    ) -> None:
         self._sandbox = sandbox
         self._repositories = repositories
         wanted = {"PATH", "HOME", "XDG_CONFIG_HOME", "LANG"}
         self._environ = {name: value for name, value in environ.items() if name in wanted}
-        self._directory = directory
+        self._mover = mover
 
     async def checkout(self, clone: Clone, branch: str) -> GitPlaces | None:
         """Return where a branch is checked out, None when it is nowhere; raises `Conflict` if it can't be moved there.
@@ -162,57 +160,48 @@ class HostGit:
             raise Conflict(f"git refuses to work in {checkout} for this user: {words}")
         if asked.stdout.decode("utf-8", "replace").split() != [*filter(None, (move.tip,)), ref]:
             raise RefMoved(f"{checkout} has another branch or commit checked out by now")
-        with self._lasting(landing.id) as lock:
-            line = (*_FAST_FORWARD, move.commit)
-            own = {**await self._quiet(checkout, move.programs), f"branch.{landing.target}.mergeOptions": ""}
-            done = await self._run_on_host(checkout, line, own, (lock,))
-        if done.returncode:
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            words = " ".join(line.strip() for line in lines[:6])
-            again = ""
-            if landing.intended is not None:
-                again = (
-                    f"; substratd was stopped while it landed this before, so some files there may be the landing's "
-                    f"already: `git -C {shlex.quote(checkout)} status` shows them"
-                )
-            raise Conflict(f"git refuses to move {landing.target} in {checkout}: {words}{again}")
+        answer = await self._run_mover("move", landing, move, places)
+        if answer["moved"]:
+            return
+        again = ""
+        if answer["left"]:
+            listed = ", ".join(answer["left"][:_MOST_NAMED])
+            more = f" and {len(answer['left']) - _MOST_NAMED} more" if answer["left"][_MOST_NAMED:] else ""
+            again = (
+                f"; {listed}{more} can't be taken back, because of changes there: "
+                f"`git -C {shlex.quote(checkout)} status` shows them"
+            )
+        elif landing.intended is not None:
+            again = (
+                f"; substratd was stopped while it landed this before, so some files there may be the landing's "
+                f"already: `git -C {shlex.quote(checkout)} status` shows them"
+            )
+        words = answer["words"] or "git was killed"
+        raise Conflict(f"git refuses to move {landing.target} in {checkout}: {words}{again}")
 
-    @contextmanager
-    def _lasting(self, landing: int) -> Iterator[int]:
-        """Lock a file that git inherits, by which the next daemon sees whether a killed one's git goes on."""
-        path = self._lock_of(landing)
-        os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield lock
-        finally:  # git has ended, also where the caller was cancelled
-            os.unlink(path)
-            os.close(lock)
+    async def settle(self, landing: Landing, move: Move, places: GitPlaces) -> None:
+        """End a move that was begun and didn't end: its files stay where the branch has moved, and go back where it hasn't.
+
+        Args:
+            landing: the landing.
+            move: what was to move.
+            places: where, as before.
+
+        Raises:
+            Conflict: it can't be ended now.
+        """
+        answer = await self._run_mover("settle", landing, move, places)
+        if answer["words"]:
+            raise Conflict(f"{places.top} isn't as it was before the landing that was interrupted: {answer['words']}")
+
+    async def _run_mover(self, how: str, landing: Landing, move: Move, places: GitPlaces) -> Answer:
+        settings = {**await self._quiet(places.top, move.programs), f"branch.{landing.target}.mergeOptions": ""}
+        words = Words(str(landing.id), places.top, places.own, landing.target, move.tip or "", move.commit)
+        return await self._mover.run(how, words, self._environment(places.top, settings))
 
     async def end_of_earlier_move(self, landing: int) -> None:
         """Wait until the git has ended that a killed daemon started to move the branch; one that hangs is killed."""
-        try:
-            lock = os.open(self._lock_of(landing), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        deadline = trio.current_time() + _CHECKOUT_SECONDS
-        try:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    if trio.current_time() > deadline:
-                        await trio.to_thread.run_sync(sandbox_process.kill_all_with, self._lock_of(landing))
-                    await trio.sleep(_LOOK_AGAIN)  # no event tells that a lock is free
-                else:
-                    os.unlink(self._lock_of(landing))
-                    return
-        finally:
-            os.close(lock)
-
-    def _lock_of(self, landing: int) -> str:
-        return os.path.join(self._directory, f"landing-{landing}.lock")
+        await self._mover.end_of_earlier(landing)
 
     async def settings(self, directory: str) -> GitSettings:
         """Return what the person's git is configured to do in a checkout; raises `Conflict` where git can't say."""
@@ -226,13 +215,38 @@ class HostGit:
         """Return the settings under which git runs no filter but those that may run, as it is configured now."""
         return drivers.quiet_filters(await self.settings(directory), programs)
 
-    async def add_worktree(self, clone: Clone, programs: Programs, path: str, commit: str) -> None:
-        """Make a linked worktree of the user's repository at a commit, on no branch; raises `Conflict` if git refuses."""
-        line = ("worktree", "add", "--quiet", "--no-checkout", "--detach", "--", path, commit)
-        done = await self._run_on_host(clone.repository, line)
-        if done.returncode == 0:
+    async def has_begun(self, clone: Clone, path: str, commit: str) -> bool:
+        """Say whether a daemon that was killed has begun to make a linked worktree there, of the same commit."""
+        done = await self._sandbox.run(
+            ("git", "worktree", "list", "--porcelain", "-z"), self._repositories.reading(clone.git_dir),
+            variables={"GIT_DIR": clone.git_dir},
+        )  # fmt: skip
+        return os.fsencode(f"worktree {path}\0HEAD {commit}\0detached\0locked {_BEING_MADE}\0") in done.output
+
+    async def add_worktree(self, clone: Clone, programs: Programs, path: str, commit: str, *, has_begun: bool) -> None:
+        """Make a linked worktree of the user's repository at a commit, on no branch; raises `Conflict` if git refuses.
+
+        It is locked with a reason until all files are there, so that one which was begun is known.
+        """
+        how = ("--quiet", "--no-checkout", "--detach", "--lock", "--reason", _BEING_MADE)
+        if not has_begun:
+            await self._make(path, clone.repository, ("worktree", "add", *how, "--", path, commit))
+        problem = None
+        try:
             # Only there git says what it is configured to do there.
-            done = await self._run_on_host(path, ("reset", "--quiet", "--hard"), await self._quiet(path, programs))
+            await self._make(path, path, ("reset", "--quiet", "--hard"), await self._quiet(path, programs))
+        except Conflict as found:
+            problem = found
+        if problem is not None:
+            if not has_begun:
+                await self._run_on_host(clone.repository, ("worktree", "remove", "-ff", "--", path))
+            raise problem
+        await self._make(path, clone.repository, ("worktree", "unlock", "--", path))
+
+    async def _make(
+        self, path: str, directory: str, line: tuple[str, ...], settings: Mapping[str, str] | None = None
+    ) -> None:
+        done = await self._run_on_host(directory, line, settings)
         if done.returncode:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise Conflict(f"git can't make {path}: {' '.join(line.strip() for line in lines[-3:])}")
@@ -242,19 +256,18 @@ class HostGit:
         entries = self._environ.get("PATH", build_spec.PATH).split(":")
         return ":".join(one for one in entries if os.path.isabs(one) and not is_within(os.path.realpath(one), directory))
 
+    def _environment(self, directory: str, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a git in a checkout."""
+        tame = tame_git.variables({**tame_git.PERSONS, **settings})
+        return {**self._environ, "PATH": self.path_for(directory), **_QUIET, **tame}
+
     async def _run_on_host(
-        self,
-        directory: str,
-        arguments: tuple[str, ...],
-        settings: Mapping[str, str] | None = None,
-        files: tuple[int, ...] = (),
+        self, directory: str, arguments: tuple[str, ...], settings: Mapping[str, str] | None = None
     ) -> CompletedProcess[bytes]:
         descriptors.keep_private()
         try:
             with trio.fail_after(_CHECKOUT_SECONDS):
-                tame = tame_git.variables({**tame_git.PERSONS, **(settings or {})})
-                environment = {**self._environ, "PATH": self.path_for(directory), **_QUIET, **tame}
-                return await helper.run(("git", "-C", directory, *arguments), environment, files)
+                return await helper.run(("git", "-C", directory, *arguments), self._environment(directory, settings or {}))
         except trio.TooSlowError:
             raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
         except OSError as problem:

@@ -184,12 +184,12 @@ class Landings:
 
     async def _decide(self, landing: Landing) -> bool:
         """Decide a landing, and say whether the branch may have moved. The answer waits for no other clone."""
-        await self._host.end_of_earlier_move(landing.id)
         agent = self._registry.get(landing.agent)
         if agent is None or agent.clone is None:
             outcome = Outcome(REFUSED, _REMOVED)
         else:
             try:
+                await self._settle(agent.clone, landing)
                 outcome = await self._land(agent, agent.clone, landing)
             except SubstratError as problem:
                 outcome = Outcome(REFUSED, problem.message)
@@ -202,6 +202,17 @@ class Landings:
         await until_stored(partial(self._finish, landing, outcome))
         self._taken_up.pop(landing.id, ExitStack()).close()
         return outcome.kind in FINE
+
+    async def _settle(self, clone: Clone, landing: Landing) -> None:
+        """End what a daemon has left that ended, or was killed, while it moved the branch where it is checked out."""
+        await self._host.end_of_earlier_move(landing.id)
+        if landing.intended is None or landing.intended_in is None:
+            return
+        places = await trio.to_thread.run_sync(self._repositories.places, landing.intended_in)
+        if places.common == clone.git_dir:
+            commits = tuple(filter(None, (landing.intended_from, landing.intended)))
+            persons = await self._git.persons_git(clone, places, commits)
+            await self._host.settle(landing, Move(landing.intended, landing.intended_from, persons.programs), places)
 
     async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> Outcome:
         """Land the head that the clone has now; commits that its agent makes meanwhile are no part of it.
@@ -239,7 +250,7 @@ class Landings:
                 if self._registry.get(agent.id) is None:
                     raise Refused(_REMOVED)
                 place = checkout.top if checkout is not None else None
-                await until_stored(partial(self._intend, landing, looked.move.commit, head, place))
+                await until_stored(partial(self._intend, landing, looked.move, head, place))
                 self._registry.points.before("branch moved")
                 await self._host.move(clone, landing, looked.move, checkout)
                 self._registry.points.after("branch moved")
@@ -339,9 +350,9 @@ class Landings:
 
     # Commits
 
-    def _intend(self, landing: Landing, commit: str, head: str, checkout: str | None) -> None:
+    def _intend(self, landing: Landing, move: Move, head: str, checkout: str | None) -> None:
         with self._registry.change("landing intended"):
-            self._store.note_intended(landing.id, commit, head, checkout)
+            self._store.note_intended(landing.id, (move.tip, move.commit), head, checkout)
 
     def _record(self, landing: Landing, outcome: Outcome) -> None:
         """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again."""

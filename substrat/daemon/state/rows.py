@@ -297,6 +297,7 @@ class LandingRow(NamedTuple):
     intended_head: Annotated[str | None, or_null(COMMIT)]
     intended_in: Annotated[str | None, or_null(PATH)]
     at: Annotated[str | None, or_null(WORDS)]
+    intended_from: Annotated[str | None, or_null(COMMIT)]
 
 
 class CallRow(NamedTuple):

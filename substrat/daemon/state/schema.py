@@ -209,6 +209,7 @@ MIGRATIONS = (
     ALTER TABLE landings ADD COLUMN at TEXT;
     ALTER TABLE clones DROP COLUMN shown;
     """,
+    "ALTER TABLE landings ADD COLUMN intended_from TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

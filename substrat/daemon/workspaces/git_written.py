@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _OF_WORKTREE = ("index", "HEAD", "ORIG_HEAD", "logs/HEAD")
 """In a worktree's own git directory (gitrepository-layout(5))."""
+_COPIES = ("index.substrat", "index.substrat-look")
+"""Beside `index`, while `branchmover` moves a branch."""
 _PACKED = "packed-refs"
 """In the git directory that all worktrees share, as the files of branches are."""
 _HEAD_BYTES = 512
@@ -40,13 +42,13 @@ def obstacle(own: str, common: str, branch: str) -> str | None:
     Raises:
         OSError: one of the two isn't there, or has become a link.
     """
-    for directory, names in ((own, _OF_WORKTREE), (common, (_PACKED, *_refs(branch)))):
+    for directory, names, more in ((own, _OF_WORKTREE, _COPIES), (common, (_PACKED, *_refs(branch)), ())):
         with nofollow.opened(directory) as opened:
-            if odd := next(_odd_in(opened, names), None):
+            if odd := next(_odd_in(opened, (*names, *more)), None):
                 return (
                     f"git would write through {directory}/{odd}, which is no plain file: put one in its place, or remove it"
                 )
-            locks = [f"{name}.lock" for name in names]
+            locks = [f"{name}.lock" for name in (*names, *more)]
             if lock := next((lock for lock in locks if _is_there(opened, lock)), None):
                 return f"{directory}/{lock} is there: a git works there, or one that was killed left it; then remove it"
     return _chained(own, common, branch)
@@ -70,7 +72,7 @@ def odd_here(directory: int) -> list[str]:
     branch = said.removeprefix("ref: refs/heads/")
     is_branch = branch != said and all(map(_is_name, branch.split("/")))
     # Of another branch, such as one of a damaged HEAD, only the directories are looked at.
-    found = set(_odd_in(directory, (*_OF_WORKTREE, _PACKED, *_refs(branch if is_branch else "HEAD"))))
+    found = set(_odd_in(directory, (*_OF_WORKTREE, *_COPIES, _PACKED, *_refs(branch if is_branch else "HEAD"))))
     if is_branch and (nofollow.read_small(_refs(branch)[0], _HEAD_BYTES, directory) or b"").startswith(b"ref:"):
         found.add(_refs(branch)[0])
     return sorted(found)

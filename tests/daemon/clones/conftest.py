@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from substrat.core.workspaces.clones import Clone, Kept
 from substrat.core.workspaces.landing import Landing, LandingMode
 from substrat.daemon.clones.host_git import HostGit
 from substrat.daemon.clones.landing_git import LandingGit
+from substrat.daemon.clones.moving import BranchMover
 from substrat.daemon.clones.repository import Repositories
 from substrat.daemon.workspaces.git_places import Borrowing
 from tests.daemon.clones.direct_git import DirectGit
@@ -50,7 +52,8 @@ class Room:
     def again(self) -> Room:
         """Make the parts anew, with the environment as it is now."""
         self.repositories = Repositories(self.sandbox, Borrowing(()))
-        self.host_git = HostGit(self.sandbox, self.repositories, self.environ, self.trees)
+        self.mover = BranchMover(self.trees)
+        self.host_git = HostGit(self.sandbox, self.repositories, self.environ, self.mover)
         self.landing_git = LandingGit(
             self.sandbox, self.repositories, self.host_git, self.environ, self.trees, lambda: 60.0
         )
@@ -73,6 +76,21 @@ class Room:
         """Say whether the person's git fails in the checkout."""
         line = ("git", "-C", str(self.top), *words)
         return subprocess.run(line, env=self.environ, capture_output=True, check=False).returncode != 0
+
+    def git_is(self, script: str, verb: str = "merge") -> None:
+        """Let a script run one of git's verbs on the host from now on; `{git}` in it is git."""
+        directory, real = self.top.parent / "bin", shutil.which("git")
+        directory.mkdir(exist_ok=True)
+        case = f'case " $* " in *" {verb} "*) {script.format(git=real)};; esac'
+        (directory / "git").write_text(f'#!/bin/bash\n{case}\nexec {real} "$@"\n')
+        (directory / "git").chmod(0o755)
+        self.environ["PATH"] = f"{directory}:{os.environ['PATH']}"
+        self.again()
+
+    def git_is_well(self) -> None:
+        """Let git run as it is again."""
+        self.environ["PATH"] = os.environ["PATH"]
+        self.again()
 
     def commit(self, files: dict[str, str | bytes | None], subject: str = "x", at: Path | None = None) -> str:
         """Write files in the checkout, or elsewhere, delete those that are None, commit them, and return the commit."""

@@ -6,6 +6,7 @@ import pytest
 
 from substrat.core.workspaces.drivers import Programs
 from substrat.core.workspaces.landing import LandingMode
+from substrat.daemon.clones import host_git
 from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
 from substrat.errors import Conflict, Refused
@@ -283,9 +284,26 @@ async def test_a_program_that_is_configured_after_the_look_runs_neither(room):
     await room.host_git.move(room.clone, room.landing(), Move(head, room.tip(), programs), checkout)
     assert ((room.top / "a.txt").read_text(), mark.exists()) == ("a", False)
     copy = room.top.parent / "copy"
-    await room.host_git.add_worktree(room.clone, programs, str(copy), head)
+    await room.host_git.add_worktree(room.clone, programs, str(copy), head, has_begun=False)
     assert ((copy / "a.txt").read_text(), mark.exists()) == ("a", False)
     assert room.git("status", "--porcelain", at=copy) == ""
+
+
+async def test_a_working_copy_that_cannot_be_made_is_taken_away_and_one_that_was_begun_is_finished(room):
+    head, copy = room.agent_commits({"a.txt": "a\n" * 100_000}), room.top.parent / "copy"
+    room.git_is("ulimit -f 64; trap '' XFSZ; exec {git} \"$@\"", "reset")
+    with pytest.raises(Conflict, match="can't make"):
+        await room.host_git.add_worktree(room.clone, NOTHING_RUNS, str(copy), head, has_begun=False)
+    assert (copy.exists(), len(room.git("worktree", "list").splitlines())) == (False, 1)
+    begun = ("--no-checkout", "--detach", "--lock", "--reason", host_git._BEING_MADE)
+    room.git("worktree", "add", "-q", *begun, str(copy), head)
+    (copy / "mine").write_text("mine\n")
+    room.git_is_well()
+    assert not await room.host_git.has_begun(room.clone, str(copy), str(room.clone.base))
+    assert await room.host_git.has_begun(room.clone, str(copy), head)
+    await room.host_git.add_worktree(room.clone, NOTHING_RUNS, str(copy), head, has_begun=True)
+    assert room.git("status", "--porcelain", at=copy) == "?? mine"
+    assert "locked" not in room.git("worktree", "list")
 
 
 async def test_no_directory_of_a_checkout_decides_which_program_runs(room):
