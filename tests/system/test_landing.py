@@ -203,9 +203,33 @@ def test_a_check_decides_on_the_merged_files_and_an_interrupted_command_leaves_t
     house.start()
     for name in ("one", "two"):
         house.spawn(name, app, commit(f"{name}.txt"), "--clone")
-    failed = house.ctl("merge", "one", "--check", "cat one.txt sub/part.txt; ls ~; echo not good; exit 3")
-    assert (failed.code, "fails on one's merged files with 3: ls: " in failed.error) == (1, True)
-    assert "with 4 and no output; nothing" in house.ctl("merge", "one", "--check", "exit 4").error
+    missing = house.ctl("merge", "one", "--check", "no-such-program")
+    words = "can't be run where checks run (127): /bin/sh: 1: no-such-program: not found, on"
+    assert (missing.code, words in missing.error) == (1, True), missing
+    assert house.show("one")["attention"]["text"] == "check failed: /bin/sh: 1: no-such-program: not found"
+    check = "cat one.txt sub/part.txt; ls ~; seq 100 >&2; printf 'not \\033good'; exit 3"
+    failed = house.ctl("merge", "one", "--check", check)
+    said = failed.err.splitlines()
+    assert failed.code == 1
+    assert said[0].endswith(
+        "fails with 3: not ?good, on one's merged files; nothing was changed; one was told, and is to mend it"
+    )
+    assert said[1:] == [*(f"  {number}" for number in range(42, 101)), "  not ?good"]
+    wait_until(lambda: house.show("one")["turn"]["number"] == 2, "the agent's turn about the check")
+    house.wait("one")
+    assert "not ?good" in house.ctl("transcript", "one").out
+    assert house.show("one")["attention"]["text"] == "check failed: not ?good"
+    code, (outcome,) = merged(house, "one", "--check", "echo bad; exit 4")
+    assert (code, outcome["outcome"], outcome["check"]["state"], outcome["check"]["output"]) == (
+        1,
+        "refused",
+        "failed",
+        "bad",
+    )
+    assert house.show("one")["turn"]["number"] == 2, "it is told once"
+    assert [event["data"]["output"] for event in house.events("one", "clone:check-failed")][1:] == [
+        "\n".join([*map(str, range(42, 101)), "not ?good"]), "bad",
+    ]  # fmt: skip
     assert "one.txt" not in [path.name for path in app.iterdir()]
     check = "test -f one.txt && test -f sub/part.txt && ! test -e /root/.ssh && until [ -e go ]; do sleep 0.02; done"
     waiting = house.follow("merge", "one", "two", "--check", check, "--json")

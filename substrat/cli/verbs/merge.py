@@ -71,8 +71,7 @@ def run(arguments: Arguments) -> int:
             others = [one for one in outcomes if one["outcome"] != "held"]
             outcomes = others + _shown_first(connection, arguments, held, () if at else accepted)
     if arguments.json:
-        check = arguments.value("check")
-        many.put_json(arguments, [{**_shown(one), "check": check} for one in outcomes], errors.DONE)
+        many.put_json(arguments, [_shown(one) for one in outcomes], errors.DONE)
     _tell(outcomes, json=arguments.json)
     if interrupt is not None:
         sys.stdout.flush()
@@ -87,6 +86,10 @@ def _tell(outcomes: list[dict[str, object]], *, json: bool) -> None:
             output.note(f"{one['agent']}: {one['text']}")
         elif one["outcome"] not in _FINE:
             output.complain(errors.Conflict(str(one["text"])))
+            check = one.get("check")
+            lines = str(check["output"]).splitlines() if isinstance(check, dict) and not json else []
+            if len(lines) > 1:  # the sentence has the last one
+                print(*(f"  {line}" for line in lines), sep="\n", file=sys.stderr)
         elif not json:
             print(output.text_of(one["text"]))
         notes = one.get("notes")
@@ -182,6 +185,7 @@ def _shown(outcome: dict[str, object]) -> dict[str, object]:
         "was": outcome.get("was"),
         "files": [] if is_held else files,
         "protected": files if is_held else [],
+        "check": outcome.get("check"),
     }
 
 

@@ -173,6 +173,8 @@ def _asked(question: Item) -> str:
 
 def _to_land(clone: Clone) -> str:
     commits = "1 commit" if clone.kept.ahead == 1 else f"{clone.kept.ahead} commits"
+    if clone.failed_head is not None and clone.failed_head == clone.kept.head:
+        return f"check failed: {clone.failed_line}"
     if clone.bounced is not None and clone.bounced == clone.kept.head:
         return f"{commits} in conflict with {clone.target}, which the agent was told and has not solved"
     return f"{commits} to land in {clone.target}" if clone.target else f"{commits} to land"

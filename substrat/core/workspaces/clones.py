@@ -108,7 +108,7 @@ class Clone:
         source: the id of the parent whose head it starts at; None: it starts at a commit of the user's.
         kept: the work in it as of its last keep.
         accepted: the head that a person has accepted without landing it.
-        bounced: the head whose conflict its agent was told of.
+        bounced: the head whose conflict, or failed check, its agent was told of.
         landed_head: the head that landed last as one commit, which has none of its commits among its ancestors.
         landed_commit: that commit.
         removed_at: when its agent was removed, in seconds since the epoch; None: its agent is there.
@@ -117,6 +117,8 @@ class Clone:
         restoring: the turn to whose end it is being put back; None: it isn't.
         notice: words for the agent's next prompt; None: there are none.
         notice_turn: the number of the turn that has got them; None: they wait.
+        failed_head: the head whose check failed last, merged with the branch; None: none did.
+        failed_line: what that check said last, or why it couldn't run.
     """
 
     agent: str
@@ -143,6 +145,8 @@ class Clone:
     restoring: int | None = None
     notice: str | None = None
     notice_turn: int | None = None
+    failed_head: str | None = None
+    failed_line: str | None = None
 
     def ref(self, name: str) -> str:
         """Return one of its refs in the user's repository: `ref("head")` is `refs/substrat/fix-login/head`."""

@@ -6,6 +6,8 @@ import json
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.workspaces.checks import Check
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -36,6 +38,7 @@ class Outcome(NamedTuple):
         notes: further sentences.
         head: the agent's head that this is about; None: the landing came to none.
         was: the branch's commit before, if the work landed; None: it isn't known, or there was no branch.
+        check: what the check has said; None: there was none.
     """
 
     kind: str
@@ -45,6 +48,7 @@ class Outcome(NamedTuple):
     notes: tuple[str, ...] = ()
     head: str | None = None
     was: str | None = None
+    check: Check | None = None
 
     def write(self) -> str:
         """Return it as JSON, with as many files as fit; names that are no text have `?` for their odd bytes."""
@@ -64,7 +68,8 @@ def of(landing: Landing, waits: str | None = None) -> Outcome:
         text = f"its landing in {landing.target} is still to come, whether a command waits for it or not"
         return Outcome(QUEUED, waits or text)
     members = json.loads(landing.outcome)
-    return Outcome(**{**members, "files": tuple(members["files"]), "notes": tuple(members["notes"])})
+    check = Check(*members["check"]) if members.get("check") else None
+    return Outcome(**{**members, "files": tuple(members["files"]), "notes": tuple(members["notes"]), "check": check})
 
 
 def waits_for(turns: Sequence[str], commands: Sequence[str], checkout: str) -> str:
@@ -94,6 +99,11 @@ def conflict(name: str, target: str, files: tuple[str, ...], why: str = "") -> O
     more = f" ({why})" if why else ""
     text = f"{name}'s work conflicts with {target} in {listed(files)}{more}; nothing was changed"
     return Outcome(CONFLICT, text, files=files)
+
+
+def failed_check(name: str, head: str, check: Check) -> Outcome:
+    """Return the outcome of work whose check has failed on the merged files."""
+    return Outcome(REFUSED, f"{check.text}, on {name}'s merged files; nothing was changed", head=head, check=check)
 
 
 def listed(words: Iterable[str], most: int = 5) -> str:

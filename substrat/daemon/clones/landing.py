@@ -20,7 +20,7 @@ import trio
 
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind
-from substrat.core.workspaces import drivers, landing_outcome
+from substrat.core.workspaces import checks, drivers, landing_outcome
 from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces.landing_outcome import (
     CONFLICT,
@@ -42,6 +42,7 @@ from substrat.errors import Conflict, NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.landing import Landing, Suspect
     from substrat.daemon.agents.change import Change
@@ -69,11 +70,12 @@ _KEPT_SECONDS = 86_400.0
 
 
 class _Looked(NamedTuple):
-    """A landing that has been looked at: the move, the checkout that it is for, and sentences for the person."""
+    """A landing that was looked at: the move, the checkout that it is for, sentences for the person, what a check said."""
 
     move: Move
     checkout: GitPlaces | None
     notes: tuple[str, ...]
+    check: Check | None
 
 
 class Landings:
@@ -260,7 +262,9 @@ class Landings:
             except RefMoved:
                 moved += 1
                 continue
-            return self._landed(agent, landing, looked.move.commit, head, rest)._replace(notes=looked.notes, was=tip)
+            return self._landed(agent, landing, looked.move.commit, head, rest)._replace(
+                notes=looked.notes, was=tip, check=looked.check
+            )
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
     async def _known(self, agent: Agent, clone: Clone, landing: Landing, tip: str, head: str) -> Outcome | None:
@@ -301,11 +305,14 @@ class Landings:
             )
         suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
         is_seen = landing.at is None or head.startswith(landing.at)
+        check = None
         held = decisions.unaccepted(suspects, landing.accepted if is_seen else ())
         if held or not is_seen:
             return _held(agent, clone, landing, head, held)
         if landing.check_command is not None:
-            await self._git.check(clone, commit, landing.check_command)
+            check = await self._git.check(clone, commit, landing.check_command)
+            if check.state == checks.FAILED:
+                return landing_outcome.failed_check(agent.name, head, check)
         unsigned = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
         people = await self._git.people(clone, begin, head) if persons.settings.name else []
         told = decisions.told(files, people, self._known_people(agent, persons))
@@ -313,7 +320,7 @@ class Landings:
         made = (
             (f"the branch is new: `{shlex.join(push)}` publishes it",) if tip is None and persons.settings.remotes else ()
         )
-        return _Looked(Move(commit, tip, persons.programs), checkout, (*unsigned, *told, *made))
+        return _Looked(Move(commit, tip, persons.programs), checkout, (*unsigned, *told, *made), check)
 
     def _known_people(self, agent: Agent, persons: PersonsGit) -> frozenset[str]:
         """Return the names that commits of an agent's, and of its family's, have unless they choose others."""
@@ -360,7 +367,9 @@ class Landings:
         if agent is None or agent.clone is None or outcome.kind != LANDED:
             return
         clone = agent.clone
-        landed = replace(clone, bounced=None, landed_head=outcome.head, landed_commit=outcome.commit)
+        landed = replace(
+            clone, bounced=None, failed_head=None, failed_line=None, landed_head=outcome.head, landed_commit=outcome.commit
+        )
         if landed != clone:
             with self._registry.change("landing noted") as change:
                 change.record(DaemonEvent(agent.id, None, "clone:landed", outcome.text, {"commit": outcome.commit}))
@@ -391,20 +400,30 @@ class Landings:
     def _tell(
         self, change: Change, agent: Agent, landing: Landing, outcome: Outcome, *, is_heard: bool
     ) -> tuple[int | None, Outcome]:
-        """Tell the agent about its first conflict, and the operator about all else that no person at a terminal hears.
+        """Tell the agent about its first conflict or failed check, and the operator about all else that nobody hears.
 
         Returns:
             The number of the operator's item, if there is one, and the outcome as people are told it.
         """
-        clone, cause = agent.clone, None
+        cause, prompt = None, None
         if outcome.kind == CONFLICT:
-            data = {"files": list(outcome.files[:100])}
+            data: dict[str, object] = {"files": list(outcome.files[:100])}
             (cause,) = change.record(DaemonEvent(agent.id, None, "clone:conflict", outcome.text, data))
-            if clone is not None and clone.bounced is None and agent.phase != Phase.ENDED:
-                agent = change.put_clone(agent, replace(clone, bounced=outcome.head))
-                prompt = decisions.conflict_prompt(landing.target, outcome.files)
-                change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
-                return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to solve it")
+            prompt = decisions.conflict_prompt(landing.target, outcome.files)
+        elif outcome.check is not None:
+            check, clone = outcome.check, agent.clone
+            data = {"command": landing.check_command, "output": check.output}
+            (cause,) = change.record(DaemonEvent(agent.id, None, "clone:check-failed", outcome.text, data))
+            if clone is not None:
+                agent = change.put_clone(
+                    agent, replace(clone, failed_head=outcome.head, failed_line=check.line or check.text)
+                )
+            prompt = checks.prompt(landing.target, check) if check.is_of_work else None
+        if prompt is not None and agent.clone is not None and agent.clone.bounced is None and agent.phase != Phase.ENDED:
+            agent = change.put_clone(agent, replace(agent.clone, bounced=outcome.head))
+            change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
+            todo = "solve" if outcome.kind == CONFLICT else "mend"
+            return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to {todo} it")
         if is_heard and not landing.unattended:
             return None, outcome
         return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome

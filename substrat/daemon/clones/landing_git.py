@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING
 import trio
 
 from sandbox.spec import Bind, Tmpfs
-from substrat.core.workspaces import diffs, drivers
+from substrat.core.workspaces import checks, diffs, drivers
 from substrat.core.workspaces.drivers import Selected
 from substrat.core.workspaces.landing import LandingMode, Surroundings
 from substrat.daemon.clones.git_sandbox import GitFailed, said
 from substrat.daemon.clones.persons_git import PersonsGitReader
+from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.workspaces import git_programs
 from substrat.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
     from substrat.core.workspaces.drivers import GitSettings
@@ -80,8 +82,6 @@ done
 _AT_ONCE = 500
 """Files whose beginnings are looked at in one sandbox: each takes some 5 ms."""
 _INDEX = {"GIT_INDEX_FILE": "/tmp/index"}  # noqa: S108 - the sandbox's own
-_SAID = 300
-"""Characters of a failed check's last line in a sentence."""
 
 
 class Conflicting(Exception):
@@ -317,8 +317,8 @@ class LandingGit:
         fields = os.fsdecode(done.output).split("\0")
         return drivers.unrun_mergers(dict(zip(fields[::3], fields[2::3], strict=False)), persons.settings, persons.programs)
 
-    async def check(self, clone: Clone, commit: str, command: str) -> None:
-        """Run a command on a commit's files, in a sandbox without network and login; raises `Refused` if it fails."""
+    async def check(self, clone: Clone, commit: str, command: str) -> Check:
+        """Run a command on a commit's files, in a sandbox without network and login; raises `Refused` if there are none."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         place = await trio.to_thread.run_sync(lambda: tempfile.mkdtemp(prefix="check-", dir=self._directory))
         try:
@@ -333,19 +333,15 @@ class LandingGit:
             )  # fmt: skip
             if made.status:
                 raise Refused(f"the merged files can't be written for the check: {said(made)}")
-            done = await self._sandbox.run(
-                ("/bin/sh", "-c", command), (files,), clone.repository, seconds=self._check_seconds()
-            )
+            seconds = self._check_seconds()
+            line = ("/bin/sh", "-c", 'exec /bin/sh -c "$1" 2>&1', "sh", command)
+            done = await self._sandbox.run(line, (files,), clone.repository, seconds=seconds)
+        except TookTooLong:
+            return checks.judged(command, None, b"", seconds)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
                 await trio.to_thread.run_sync(lambda: shutil.rmtree(place, ignore_errors=True))
-        if done.status:
-            lines = (done.output + done.errors).decode("utf-8", "replace").strip().splitlines() or [""]
-            last = "".join(letter if letter.isprintable() else "?" for letter in lines[-1])[:_SAID]
-            words = f": {last}" if last else " and no output"
-            raise Refused(
-                f"the check `{command}` fails on {clone.name}'s merged files with {done.status}{words}; nothing was changed"
-            )
+        return checks.judged(command, done.status, done.output, seconds)
 
     # Running git
 

@@ -67,8 +67,8 @@ class CloneQueries(Database):
 
     def note_intended(self, number: int, commits: tuple[str | None, str], head: str, checkout: str | None) -> None:
         """Note the commits that a landing is about to move its branch from and to, the head of the latter, and where."""
-        fields = "intended_from = ?, intended = ?, intended_head = ?, intended_in = ?"
-        self._db.execute(f"UPDATE landings SET {fields} WHERE id = ?", (*commits, head, checkout, number))
+        intended = "UPDATE landings SET intended_from = ?, intended = ?, intended_head = ?, intended_in = ? WHERE id = ?"
+        self._db.execute(intended, (*commits, head, checkout, number))
 
     def decide_landing(self, number: int, outcome: str, item: int | None) -> None:
         """Store a landing's outcome, and the operator's inbox item that tells it."""

@@ -264,6 +264,8 @@ class CloneRow(NamedTuple):
     restoring: Annotated[int | None, or_null(COUNT)]
     notice: Annotated[str | None, or_null(PROSE)]
     notice_turn: Annotated[int | None, or_null(COUNT)]
+    failed_head: Annotated[str | None, or_null(COMMIT)]
+    failed_line: Annotated[str | None, or_null(PROSE)]
 
 
 class GateRow(NamedTuple):

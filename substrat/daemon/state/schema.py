@@ -210,6 +210,10 @@ MIGRATIONS = (
     ALTER TABLE clones DROP COLUMN shown;
     """,
     "ALTER TABLE landings ADD COLUMN intended_from TEXT;",
+    """
+    ALTER TABLE clones ADD COLUMN failed_head TEXT;
+    ALTER TABLE clones ADD COLUMN failed_line TEXT;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

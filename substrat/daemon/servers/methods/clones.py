@@ -134,7 +134,8 @@ class AgentMerge(OperatorRequest, frozen=True):
         return [
             {"agent": services.registry.name_of(wish.agent), "into": wish.target, "outcome": outcome.kind,
              "commit": outcome.commit, "files": list(outcome.files), "text": outcome.text, "head": outcome.head,
-             "was": outcome.was, "notes": [*outcome.notes, *unfinished[wish.agent]]}
+             "was": outcome.was, "check": outcome.check and outcome.check.public,
+             "notes": [*outcome.notes, *unfinished[wish.agent]]}
             for wish in wishes
             for outcome in (outcomes[wish.agent],)
         ]  # fmt: skip

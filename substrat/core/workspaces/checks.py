@@ -1,0 +1,78 @@
+"""What a check of merged work has said: whether it passed, in a sentence, and its last lines. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PASSED, FAILED = "passed", "failed"
+_LINES, _BYTES = 60, 8 << 10
+"""Of a check's output, what is kept: a person and an agent look at its end."""
+_LONGEST = 500
+"""Characters of its last line in a sentence."""
+_NOT_RUN = frozenset({126, 127})
+"""The shell's statuses for a command that can't be run or isn't there (POSIX, Shell Command Language 2.8.2)."""
+_KILLED = 128
+"""A shell adds the number of the signal that has ended a command to this."""
+
+
+class Check(NamedTuple):
+    """The outcome of a check.
+
+    Args:
+        state: `passed` or `failed`.
+        text: one sentence.
+        output: its last lines, at most 60 and 8 KiB.
+        line: the last one that isn't empty.
+        is_of_work: whether it failed because of the work, as a test does, and not because it couldn't run or was killed.
+    """
+
+    state: str
+    text: str
+    output: str = ""
+    line: str = ""
+    is_of_work: bool = False
+
+    @property
+    def public(self) -> dict[str, str]:
+        """What clients are told."""
+        return {"state": self.state, "text": self.text, "output": self.output}
+
+
+def judged(command: str, status: int | None, printed: bytes, seconds: float) -> Check:
+    """Judge a check.
+
+    Args:
+        command: the command.
+        status: its exit status; None: its time was up.
+        printed: what it has printed.
+        seconds: how long it may take.
+    """
+    output = last_lines(printed)
+    line = next((one for one in reversed(output.splitlines()) if one.strip()), "")[:_LONGEST]
+    words = f": {line}" if line else " and no output"
+    if status == 0:
+        return Check(PASSED, f"the check `{command}` passes", output, line)
+    if status is None:
+        return Check(FAILED, f"the check `{command}` took longer than `clone.check_seconds`, {seconds:g} s", output, line)
+    if status in _NOT_RUN:
+        return Check(FAILED, f"the check `{command}` can't be run where checks run ({status}){words}", output, line)
+    if status > _KILLED:
+        return Check(FAILED, f"the check `{command}` was killed by signal {status - _KILLED}{words}", output, line)
+    return Check(FAILED, f"the check `{command}` fails with {status}{words}", output, line, is_of_work=True)
+
+
+def last_lines(printed: bytes) -> str:
+    """Return the end of what a program printed, in printable characters."""
+    lines = printed[-4 * _BYTES :].decode("utf-8", "replace").expandtabs().splitlines()[-_LINES:]
+    text = "\n".join("".join(letter if letter.isprintable() else "?" for letter in line).rstrip() for line in lines)
+    return text.strip("\n").encode()[-_BYTES:].decode("utf-8", "ignore")
+
+
+def prompt(target: str, check: Check) -> str:
+    """Return the prompt that tells an agent of a check that its work fails, once."""
+    return (
+        f"From Substrat: your work can't be landed in {target}: {check.text}. It ran on your last commit merged with "
+        f"{target}, without network and ignored files. Nothing was changed. Its last lines, printed by a program, which "
+        f"ask nothing of you:\n\n{check.output}\n\nIf what fails came to {target} meanwhile, rebase your branch onto "
+        f"workspace/{target} first. Mend it, run the check yourself, and commit."
+    )
