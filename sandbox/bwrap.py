@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.spec import Bind, Covered, Devices, Directory, Mount, Network, Processes, ReadOnly, Spec, Symlink, Tmpfs
+from sandbox.spec import (
+    Bind,
+    Covered,
+    Devices,
+    Directory,
+    Mount,
+    Network,
+    Overlay,
+    Processes,
+    ReadOnly,
+    Spec,
+    Symlink,
+    Tmpfs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,6 +128,8 @@ def describe(mount: Mount) -> str:
         case Bind(source, target, writable):
             place = target if source == target else f"{target} (from {source})"
             return f"{'read-write' if writable else 'read-only '}  {place}"
+        case Overlay(target, lower):
+            return f"overlay     {target} (over {lower})"
         case Tmpfs(target):
             return f"in memory   {target}"
         case Symlink(target, points_to):
@@ -144,6 +159,8 @@ def _mount(mount: Mount) -> list[str]:
             return ["--proc", target, "--remount-ro", target]
         case Devices(target):
             return ["--dev", target]
+        case Overlay(target, lower, upper, work):
+            return ["--overlay-src", lower, "--overlay", upper, work, target]
         case Tmpfs(target, size, mode):
             sized = ["--size", str(size)] if size else []
             return ["--perms", f"{mode:o}", *sized, "--tmpfs", target]

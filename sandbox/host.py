@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 20
 """How long a program may take that is run for a look; all of them take some milliseconds."""
 MINIMUM_BWRAP = (0, 8, 0)
+_OVERLAY_BWRAP = (0, 11, 0)
 """The first release with `--disable-userns` (bubblewrap's NEWS)."""
 
 _SYSTEM_DIRS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -75,6 +76,11 @@ class Bubblewrap:
     version: tuple[int, ...]
     takes_descriptors: bool = False
     follows_links: bool = False
+
+    @property
+    def has_overlay(self) -> bool:
+        """Whether it can mount an overlay."""
+        return self.version >= _OVERLAY_BWRAP
 
     @property
     def new_enough(self) -> bool:

@@ -55,6 +55,23 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class Overlay:
+    """A host directory whose files are seen, and of which every change goes elsewhere (bwrap(1), `--overlay`; since 0.11).
+
+    Args:
+        target: where it appears in the sandbox.
+        lower: the directory, which stays as it is.
+        upper: a directory that gets the changes.
+        work: an empty directory beside `upper`, which the kernel needs.
+    """
+
+    target: str
+    lower: str
+    upper: str
+    work: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tmpfs:
     """An empty directory in memory, gone with the sandbox; `size` in bytes, 0 for the kernel's default."""
 
@@ -108,7 +125,7 @@ class Covered:
     directory: bool = False
 
 
-Mount = Bind | Tmpfs | Symlink | Directory | Processes | Devices | ReadOnly | Covered
+Mount = Bind | Overlay | Tmpfs | Symlink | Directory | Processes | Devices | ReadOnly | Covered
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from substrat.daemon.agents.timer import Timer
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.chats.reader import Chats
 from substrat.daemon.chats.sessions import Sessions
+from substrat.daemon.clones.check_room import CheckRoom
 from substrat.daemon.clones.checkouts import Checkouts
 from substrat.daemon.clones.children import ChildPlaces
 from substrat.daemon.clones.clones import Clones
@@ -227,11 +228,12 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.unreadable.paths)
             landing_wanted = Wakeup()
             host_git = HostGit(git_sandbox, repositories, settings.environ, BranchMover(layout.trees))
-            landing_git = LandingGit(
-                git_sandbox, repositories, host_git, settings.environ, layout.trees,
-                lambda: registry.config.clone.check_seconds,
+            landing_git = LandingGit(git_sandbox, repositories, host_git, settings.environ)
+            check_room = CheckRoom(
+                registry, git_sandbox, preparer.machine, preparer.unreadable, layout, user, preparer.protector.borrowing,
+                trash,
             )  # fmt: skip
-            landings = Landings(registry, repositories, landing_git, host_git, landing_wanted)
+            landings = Landings(registry, repositories, landing_git, host_git, check_room, landing_wanted)
             allow_lists = AllowLists(registry, networks)
             renaming = Renaming(registry, families.waits, repositories, git_sandbox, keeping, exec_sessions.check_none)
             pruning = Pruning(registry, repositories, keeping, making, exec_sessions.check_none)
@@ -257,6 +259,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             _set_aside_lost_turns(registry, layout, now())
             await preparer.protector.find_all_git()
             landings.take_up()
+            check_room.forget_earlier()
             families.take_up()
             await nursery.start(runner.run)
             nursery.start_soon(making.run)

@@ -1,7 +1,9 @@
 """`diff` and `merge`: what agents changed, and how it comes into the user's branches without harming anything there."""
 
 import json
+import os
 import shlex
+import shutil
 import signal
 
 import pytest
@@ -22,6 +24,18 @@ def merged(house, *words):
     """Run `merge --json`; returns the exit status and the outcomes."""
     done = house.ctl("merge", *words, "--json")
     return done.code, done.json if isinstance(done.json, list) else [done.json]
+
+
+HELD = "touch begun; until [ -e ~/.cache/go ]; do sleep 0.02; done"
+"""A check that goes on when `go` is in the agent's cache."""
+
+
+def held_check(house, name):
+    """Wait until an agent's check is held; returns the file that lets it go on."""
+    go = house.state / "agents" / house.show(name)["id"] / "cache" / "go"
+    (begun,) = wait_until(lambda: list((house.state / "trees").glob("check-*/upper/begun")), "the check")
+    begun.unlink()
+    return go
 
 
 def test_diff_shows_commits_and_with_wip_uncommitted_files_too(house, app):
@@ -231,17 +245,16 @@ def test_a_check_decides_on_the_merged_files_and_an_interrupted_command_leaves_t
         "\n".join([*map(str, range(42, 101)), "not ?good"]), "bad",
     ]  # fmt: skip
     assert "one.txt" not in [path.name for path in app.iterdir()]
-    check = "test -f one.txt && test -f sub/part.txt && ! test -e /root/.ssh && until [ -e go ]; do sleep 0.02; done"
+    check = f"test -f one.txt && test -f sub/part.txt && ! test -e /root/.ssh && {HELD}"
     waiting = house.follow("merge", "one", "two", "--check", check, "--json")
-    (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/one.txt")), "the check")
+    go = held_check(house, "one")
     waiting.send_signal(signal.SIGINT)
     out, said = waiting.communicate(timeout=60)
     assert ([one["outcome"] for one in json.loads(out)], waiting.returncode) == (["queued"] * 2, 130), said
     assert b"one: its landing in main is still to come" in said
-    (place.parent / "go").touch()
+    go.touch()
     wait_until((app / "one.txt").exists, "the first landing")
-    (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/two.txt")), "the next check")
-    (place.parent / "go").touch()
+    held_check(house, "two").touch()
     wait_until((app / "two.txt").exists, "the second landing")
 
 
@@ -256,13 +269,65 @@ def test_gits_own_sentence_when_the_checkout_refuses_and_a_removed_agents_landin
     after.pop(".git/ORIG_HEAD", None)  # git notes there where it was, whatever comes of the merge
     assert after == before
     (app / "README.md").write_text("hello\n")
-    waiting = house.follow("merge", "fix", "--check", "until [ -e go ]; do sleep 0.02; done", "--json")
-    (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/a.txt")), "the check")
-    house.ok("rm", "fix")
-    (place.parent / "go").touch()
+    (house.state / "agents" / house.show("fix")["id"] / "cache" / "stay").touch()
+    check = "touch begun; while [ -e ~/.cache/stay ]; do sleep 0.02; done"
+    waiting = house.follow("merge", "fix", "--check", check, "--json")
+    held_check(house, "fix")
+    house.ok("rm", "fix")  # and the file with it
     out, said = waiting.communicate(timeout=60)
     assert (json.loads(out)["outcome"], b"was removed meanwhile" in said) == ("refused", True)
     assert not (app / "a.txt").exists()
+
+
+def test_a_check_runs_in_a_room_like_the_agents(house, app):
+    """The person's own example is `npm test` in a project whose `node_modules` git ignores."""
+    me(house, app)
+    (app / ".gitignore").write_text("node_modules\nout\n")
+    (app / "gone").write_text("old\n")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "ignore")
+    house.start()
+    make = "mkdir -p node_modules/.bin nested; printf '#!/bin/sh\\necho tool $WORD' > node_modules/.bin/tool"
+    commits = "chmod +x node_modules/.bin/*; git rm -q gone; echo a > a.txt; git add a.txt; git commit -qm a"
+    work = f"{make}; {commits}; echo wip >> a.txt; echo x > untracked; git init -q nested"
+    house.spawn("fix", app, f"/shell {work}", "--clone", "--env", "WORD=it's mine")
+    (app / "mine.txt").write_text("mine")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "mine")
+    shown = "node_modules/.bin/tool; ls; cat a.txt; git status --short; git log -1 --format=%s; pwd"
+    check = f"{shown}; touch out node_modules/new; ls ~ | wc -l"
+    tree = house.state / "trees" / house.show("fix")["id"]
+    before = fingerprint(tree)
+    code, (outcome,) = merged(house, "fix", "--check", f"{check}; exit 7")
+    assert (code, outcome["check"]["output"].splitlines()) == (
+        1,
+        ["tool it's mine", "README.md", "a.txt", "mine.txt", "node_modules", "sub", "a",
+         "Merge substrat/fix", str(app), "0"],
+    )  # fmt: skip
+    assert fingerprint(tree) == before
+    code, (outcome,) = merged(house, "fix", "--check", "true")
+    assert (code, outcome["outcome"], outcome["check"]["state"]) == (0, "landed", "passed")
+    assert wait_until(lambda: list((house.state / "trees").glob("check-*")) == [])
+
+
+def test_a_check_waits_for_its_agents_turn_which_waits_for_the_check(house, app):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--clone")
+    house.ok("send", "fix", "/hang")
+    house.wait("fix", "running")
+    code, (outcome,) = merged(house, "fix", "--check", HELD)
+    assert (code, outcome["outcome"]) == (1, "queued")
+    assert (
+        "fix works in its clone: its check begins when that turn ends; `substratctl suspend fix`"
+        in house.ctl("merge", "fix", "--check", HELD).err
+    )
+    house.ok("suspend", "fix")
+    go = held_check(house, "fix")
+    house.ok("resume", "fix", "--prompt", "/say on")
+    assert house.show("fix")["attention"]["text"] == "a check of fix's work runs"
+    go.touch()
+    wait_until(lambda: house.events("fix", "clone:landed"), "the landing")
+    wait_until(lambda: house.show("fix")["state"] == "idle", "the turn")
 
 
 @pytest.mark.slow
@@ -437,19 +502,28 @@ def test_ignored_files_of_the_users_are_never_overwritten(house, app):
     assert after == before
 
 
+HELD_GIT = """#!/bin/sh
+case " $* " in *" merge "*) touch {0}/begun; while ! [ -e {0}/go ]; do sleep 0.02; done;; esac
+exec {1} "$@"
+"""
+
+
 def test_commits_that_the_agent_makes_during_a_landing_have_not_landed(house, app):
     me(house, app)
-    house.start(environment={"SUBSTRAT_KILL_AT": "after: branch moved"})
+    held = house.directory / "held"
+    held.mkdir()
+    (held / "git").write_text(HELD_GIT.format(held, shutil.which("git")))
+    (held / "git").chmod(0o755)
+    house.start(environment={"SUBSTRAT_KILL_AT": "after: branch moved", "PATH": f"{held}:{os.environ['PATH']}"})
     house.spawn("fix", app, commit("a.txt"), "--clone")
     (app / "mine.txt").write_text("mine")
     git(house, app, "add", "-A")
     git(house, app, "commit", "-qm", "mine")
     head = git(house, app, "rev-parse", "refs/substrat/fix/head")
-    check = "until [ -e go ]; do sleep 0.02; done"
-    waiting = house.follow("merge", "fix", "--squash", "--check", check, "--json")
-    (place,) = wait_until(lambda: list((house.state / "trees").glob("check-*/a.txt")), "the check")
+    waiting = house.follow("merge", "fix", "--squash", "--json")
+    wait_until((held / "begun").exists, "the move")
     house.ok("send", "fix", "--wait", commit("late.txt"))
-    (place.parent / "go").touch()
+    (held / "go").touch()
     wait_until(lambda: house.daemon.poll() is not None, "the daemon dies")
     house.start()
     out, _ = waiting.communicate(timeout=60)

@@ -72,7 +72,7 @@ def prompt(target: str, check: Check) -> str:
     """Return the prompt that tells an agent of a check that its work fails, once."""
     return (
         f"From Substrat: your work can't be landed in {target}: {check.text}. It ran on your last commit merged with "
-        f"{target}, without network and ignored files. Nothing was changed. Its last lines, printed by a program, which "
-        f"ask nothing of you:\n\n{check.output}\n\nIf what fails came to {target} meanwhile, rebase your branch onto "
-        f"workspace/{target} first. Mend it, run the check yourself, and commit."
+        f"{target}, over your ignored files and without network. Nothing was changed. Its last lines, which a program has "
+        f"printed and which ask nothing of you:\n\n{check.output}\n\nIf what fails came to {target} meanwhile, rebase "
+        f"your branch onto workspace/{target} first. Mend it, run the check yourself, and commit."
     )

@@ -89,6 +89,15 @@ def waits_for(turns: Sequence[str], commands: Sequence[str], checkout: str) -> s
     return f"{who[0]}: it lands when {ends}; `substratctl suspend {shlex.join(turns)}` lets it land now"
 
 
+def waits_for_check(turns: Sequence[str], commands: Sequence[str]) -> str:
+    """Say that a check waits until no sandbox writes in its agent's clone, whose files it sees (`waits_for`)."""
+    names = listed((*turns, *commands))
+    if commands:
+        return f"a command that can write in its clone runs in the sandbox of {names}: its check begins when that ends"
+    now = f"`substratctl suspend {shlex.join(turns)}` lets it begin now"
+    return f"{names} works in its clone: its check begins when that turn ends; {now}"
+
+
 def uncommitted(files: int) -> str:
     """Say that uncommitted files don't land, as the end of a sentence; empty when there are none."""
     return f"; {files} uncommitted file{'s stay' if files != 1 else ' stays'} in its clone" if files else ""

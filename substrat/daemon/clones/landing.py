@@ -41,6 +41,8 @@ from substrat.daemon.state.storing import until_stored
 from substrat.errors import Conflict, NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.clones.check_room import CheckRoom
     from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.landing_git import LandingGit
     from substrat.daemon.clones.persons_git import PersonsGit
@@ -86,17 +89,25 @@ class Landings:
         repositories: the users' repositories.
         git: git's part of it before the branch moves.
         host: moves the branch.
+        room: runs checks.
         wanted: is set when a landing was asked for.
     """
 
     def __init__(
-        self, registry: Registry, repositories: Repositories, git: LandingGit, host: HostGit, wanted: Wakeup
+        self,
+        registry: Registry,
+        repositories: Repositories,
+        git: LandingGit,
+        host: HostGit,
+        room: CheckRoom,
+        wanted: Wakeup,
     ) -> None:
         self._registry = registry
         self._store = registry.store
         self._repositories = repositories
         self._git = git
         self._host = host
+        self._room = room
         self._wanted = wanted
         self._busy: set[tuple[str, str]] = set()
         self._heard_by: Counter[str] = Counter()
@@ -310,7 +321,7 @@ class Landings:
         if held or not is_seen:
             return _held(agent, clone, landing, head, held)
         if landing.check_command is not None:
-            check = await self._git.check(clone, commit, landing.check_command)
+            check = await self._checked(agent, clone, landing, commit)
             if check.state == checks.FAILED:
                 return landing_outcome.failed_check(agent.name, head, check)
         unsigned = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
@@ -321,6 +332,13 @@ class Landings:
             (f"the branch is new: `{shlex.join(push)}` publishes it",) if tip is None and persons.settings.remotes else ()
         )
         return _Looked(Move(commit, tip, persons.programs), checkout, (*unsigned, *told, *made), check)
+
+    async def _checked(self, agent: Agent, clone: Clone, landing: Landing, commit: str) -> Check:
+        """Run a landing's check on a commit while no sandbox can write in the clone, whose files the check sees."""
+        closures, command = self._registry.closures, landing.check_command or "true"
+        with closures.closing((clone.tree,), f"a check of {clone.name}'s work runs"):
+            await self._waited(landing, (clone.tree,), landing_outcome.waits_for_check)
+            return await self._room.check(agent, clone, commit, command)
 
     def _known_people(self, agent: Agent, persons: PersonsGit) -> frozenset[str]:
         """Return the names that commits of an agent's, and of its family's, have unless they choose others."""
@@ -337,20 +355,33 @@ class Landings:
     async def _close(self, clone: Clone, landing: Landing, top: str, closed: ExitStack) -> bool:
         """Let no sandbox begin that can write in a checkout, and wait for the end of those that run, if there are any."""
         closed.enter_context(self._closing(clone, top))
+        return await self._waited(landing, (top, clone.git_dir), partial(landing_outcome.waits_for, checkout=top))
+
+    async def _waited(
+        self, landing: Landing, places: tuple[str, ...], sentence_of: Callable[[list[str], list[str]], str]
+    ) -> bool:
+        """Wait until no sandbox runs that can write in closed directories, and say whether there was one.
+
+        Args:
+            landing: the landing that waits.
+            places: the directories.
+            sentence_of: says for whom it waits, given names of agents with turns and of those with commands of a person's.
+        """
 
         def tell(users: list[User]) -> None:
-            if self._registry.get(clone.agent) is None:
+            if self._registry.get(landing.agent) is None:
                 raise Refused(_REMOVED)
             turns = [user.name for user in users if user.has_turn]
-            commands = [user.name for user in users if not user.has_turn]
-            sentence = landing_outcome.waits_for(turns, commands, top)
+            sentence = sentence_of(turns, [user.name for user in users if not user.has_turn])
             if self._waiting.get(landing.id) != sentence:
                 self._waiting[landing.id] = sentence
                 self._tell_clients()
 
-        closed.callback(self._waiting.pop, landing.id, None)
-        await self._registry.closures.unused((top, clone.git_dir), tell)
-        return self._waiting.pop(landing.id, None) is not None
+        try:
+            await self._registry.closures.unused(places, tell)
+        finally:
+            has_waited = self._waiting.pop(landing.id, None) is not None
+        return has_waited
 
     def _landed(self, agent: Agent, landing: Landing, commit: str, head: str, rest: str) -> Outcome:
         return Outcome(LANDED, f"{agent.name}'s work is in {landing.target} at {commit[:12]}{rest}", commit, head=head)

@@ -1,4 +1,4 @@
-"""Git's part of landing before the branch moves: previews a merge, lists what it changes, and runs the check.
+"""Git's part of landing before the branch moves: previews a merge, and lists what it changes.
 
 All of it runs in sandboxes without a network, but for the question what git is configured to do; `host_git` asks that, and
 moves the branch.
@@ -7,27 +7,23 @@ moves the branch.
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from sandbox.spec import Bind, Tmpfs
-from substrat.core.workspaces import checks, diffs, drivers
+from sandbox.spec import Bind
+from substrat.core.workspaces import diffs, drivers
 from substrat.core.workspaces.drivers import Selected
 from substrat.core.workspaces.landing import LandingMode, Surroundings
 from substrat.daemon.clones.git_sandbox import GitFailed, said
 from substrat.daemon.clones.persons_git import PersonsGitReader
-from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.workspaces import git_programs
 from substrat.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
     from substrat.core.workspaces.drivers import GitSettings
@@ -101,25 +97,13 @@ class LandingGit:
         repositories: the users' repositories.
         host: asks git on the host what it is configured to do.
         environ: the daemon's own environment.
-        directory: where checks get their files.
-        check_seconds: returns how long a check may take.
     """
 
-    def __init__(
-        self,
-        sandbox: GitSandbox,
-        repositories: Repositories,
-        host: HostGit,
-        environ: Mapping[str, str],
-        directory: str,
-        check_seconds: Callable[[], float],
-    ) -> None:
+    def __init__(self, sandbox: GitSandbox, repositories: Repositories, host: HostGit, environ: Mapping[str, str]) -> None:
         self._sandbox = sandbox
         self._repositories = repositories
         self._environ = environ
         self._persons = PersonsGitReader(host, sandbox, repositories, environ)
-        self._directory = directory
-        self._check_seconds = check_seconds
 
     # Looking
 
@@ -316,32 +300,6 @@ class LandingGit:
         )  # fmt: skip
         fields = os.fsdecode(done.output).split("\0")
         return drivers.unrun_mergers(dict(zip(fields[::3], fields[2::3], strict=False)), persons.settings, persons.programs)
-
-    async def check(self, clone: Clone, commit: str, command: str) -> Check:
-        """Run a command on a commit's files, in a sandbox without network and login; raises `Refused` if there are none."""
-        os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        place = await trio.to_thread.run_sync(lambda: tempfile.mkdtemp(prefix="check-", dir=self._directory))
-        try:
-            files = Bind(place, clone.repository, writable=True, held=True)
-            reading = self._repositories.reading(clone.git_dir)
-            # The git directory lies below the checkout's own path, where the files are to be: so it is shown elsewhere.
-            shown = (Bind(clone.git_dir, "/run/substrat/repository", held=True), *reading[1:])
-            script = 'git --work-tree="$1" read-tree "$2" && git --work-tree="$1" checkout-index -a -f'
-            made = await self._sandbox.run(
-                ("/bin/sh", "-c", script, "sh", clone.repository, commit), (Tmpfs("/run", 1 << 20), *shown, files),
-                variables={"GIT_DIR": "/run/substrat/repository", "GIT_INDEX_FILE": "/tmp/index"},  # noqa: S108 - its own
-            )  # fmt: skip
-            if made.status:
-                raise Refused(f"the merged files can't be written for the check: {said(made)}")
-            seconds = self._check_seconds()
-            line = ("/bin/sh", "-c", 'exec /bin/sh -c "$1" 2>&1', "sh", command)
-            done = await self._sandbox.run(line, (files,), clone.repository, seconds=seconds)
-        except TookTooLong:
-            return checks.judged(command, None, b"", seconds)
-        finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
-                await trio.to_thread.run_sync(lambda: shutil.rmtree(place, ignore_errors=True))
-        return checks.judged(command, done.status, done.output, seconds)
 
     # Running git
 

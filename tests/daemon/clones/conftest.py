@@ -54,9 +54,7 @@ class Room:
         self.repositories = Repositories(self.sandbox, Borrowing(()))
         self.mover = BranchMover(self.trees)
         self.host_git = HostGit(self.sandbox, self.repositories, self.environ, self.mover)
-        self.landing_git = LandingGit(
-            self.sandbox, self.repositories, self.host_git, self.environ, self.trees, lambda: 60.0
-        )
+        self.landing_git = LandingGit(self.sandbox, self.repositories, self.host_git, self.environ)
         return self
 
     def git(self, *words: str, given: bytes = b"", at: Path | None = None) -> str:
