@@ -142,6 +142,22 @@ def test_a_landing_whose_git_and_daemon_were_killed_is_taken_back_and_lands(hous
     assert list((house.state / "trees").glob("landing-*")) == []
 
 
+def test_a_landing_whose_checkout_went_with_the_daemon_lands(house, app):
+    (house.directory / "git").write_text(DYING_GIT.format(house.directory, shutil.which("git")))
+    (house.directory / "git").chmod(0o755)
+    linked = house.directory / "linked"
+    git(house, app, "worktree", "add", "-q", "-b", "other", linked)
+    house.start(environment={"PATH": f"{house.directory}:{os.environ['PATH']}"})
+    (house.directory / "daemon").write_text(str(house.daemon.pid))
+    house.spawn("fix", app, "/shell seq 40000 > m; git add -A; git commit -qm files", "--clone")
+    waiting = house.follow("merge", "fix", "--into", "other", "--json")
+    wait_until(lambda: not os.path.exists(f"/proc/{house.daemon.pid}"), "the daemon's end")
+    git(house, app, "worktree", "remove", "-f", linked)
+    house.start()
+    out, said = waiting.communicate(timeout=60)
+    assert json.loads(out)["outcome"] == "landed", (out, said)
+
+
 def test_a_landing_whose_agent_is_removed_waits_no_longer(house, app):
     house.start()
     house.spawn("fix", app, commit("a.txt"), "--clone")

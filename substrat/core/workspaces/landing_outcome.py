@@ -62,11 +62,17 @@ class Outcome(NamedTuple):
         return json.dumps(members)
 
 
-def of(landing: Landing, waits: str | None = None) -> Outcome:
-    """Return the outcome that a landing has by now; `waits` says why it isn't decided, if that is known."""
+def of(landing: Landing, waits: str | None = None, step: str | None = None) -> Outcome:
+    """Return the outcome that a landing has by now.
+
+    Args:
+        landing: the landing.
+        waits: for which sandbox it waits; None: for none.
+        step: what is being done for it; None: others come first.
+    """
     if landing.outcome is None:
         text = f"its landing in {landing.target} is still to come, whether a command waits for it or not"
-        return Outcome(QUEUED, waits or text)
+        return Outcome(QUEUED, waits or f"{text}: {step or 'others come first'}")
     members = json.loads(landing.outcome)
     check = Check(*members["check"]) if members.get("check") else None
     return Outcome(**{**members, "files": tuple(members["files"]), "notes": tuple(members["notes"]), "check": check})

@@ -93,7 +93,10 @@ class Checkouts:
         head = clone.kept.head
         has_begun = not await trio.to_thread.run_sync(_is_free, path)
         if has_begun and not await self._host.has_begun(clone, path, head):
-            raise Refused(f"{path} is there already, and isn't an empty directory: choose another")
+            raise Refused(
+                f"{path} is there already, and isn't an empty directory, nor a copy of {head[:12]} that was begun: choose "
+                f"another"
+            )
         own = await self._repositories.commit(clone.git_dir, f"refs/heads/{clone.target}") if clone.target else None
         own = own or await self._repositories.commit(clone.git_dir, "HEAD")
         persons = await self._git.persons_git(clone, None, (head,))

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from substrat.branchmover import Job
 from substrat.core.workspaces import branch_holders, drivers
 from substrat.daemon.clones.git_sandbox import said
-from substrat.daemon.clones.moving import BranchMover, Words
 from substrat.daemon.clones.repository import NOTHING, RefMoved
 from substrat.daemon.kernel import descriptors, helper
 from substrat.daemon.sandboxes import build_spec, tame_git
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.drivers import GitSettings, Programs
     from substrat.core.workspaces.landing import Landing
     from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.moving import BranchMover
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
 
@@ -125,8 +126,11 @@ class HostGit:
             )
         return found
 
-    async def move(self, clone: Clone, landing: Landing, move: Move, places: GitPlaces | None) -> None:
+    async def move(self, clone: Clone, landing: Landing, move: Move, places: GitPlaces | None) -> str | None:
         """Move a branch from one commit to another.
+
+        Returns:
+            None, or a sentence for the person: the branch has moved, and the index couldn't follow.
 
         Args:
             clone: the clone.
@@ -141,7 +145,7 @@ class HostGit:
         ref = f"refs/heads/{landing.target}"
         if places is None:
             await self._repositories.update_refs(clone.git_dir, {ref: (move.commit, move.tip or NOTHING)})
-            return
+            return None
         checkout = places.top
         try:
             look = partial(git_written.obstacle, places.own, places.common, landing.target)
@@ -162,7 +166,7 @@ class HostGit:
             raise RefMoved(f"{checkout} has another branch or commit checked out by now")
         answer = await self._run_mover("move", landing, move, places)
         if answer["moved"]:
-            return
+            return _behind(landing.target, checkout, answer)
         again = ""
         if answer["left"]:
             listed = ", ".join(answer["left"][:_MOST_NAMED])
@@ -176,8 +180,8 @@ class HostGit:
                 f"; substratd was stopped while it landed this before, so some files there may be the landing's "
                 f"already: `git -C {shlex.quote(checkout)} status` shows them"
             )
-        words = answer["words"] or "git was killed"
-        raise Conflict(f"git refuses to move {landing.target} in {checkout}: {words}{again}")
+        reason = answer["reason"] or "git was killed"
+        raise Conflict(f"git refuses to move {landing.target} in {checkout}: {reason}{again}")
 
     async def settle(self, landing: Landing, move: Move, places: GitPlaces) -> None:
         """End a move that was begun and didn't end: its files stay where the branch has moved, and go back where it hasn't.
@@ -191,13 +195,13 @@ class HostGit:
             Conflict: it can't be ended now.
         """
         answer = await self._run_mover("settle", landing, move, places)
-        if answer["words"]:
-            raise Conflict(f"{places.top} isn't as it was before the landing that was interrupted: {answer['words']}")
+        if answer["reason"] and not answer["moved"]:
+            raise Conflict(f"{places.top} isn't as it was before the landing that was interrupted: {answer['reason']}")
 
     async def _run_mover(self, how: str, landing: Landing, move: Move, places: GitPlaces) -> Answer:
         settings = {**await self._quiet(places.top, move.programs), f"branch.{landing.target}.mergeOptions": ""}
-        words = Words(str(landing.id), places.top, places.own, landing.target, move.tip or "", move.commit)
-        return await self._mover.run(how, words, self._environment(places.top, settings))
+        job = Job(-1, str(landing.id), places.top, places.own, landing.target, move.tip or "", move.commit)
+        return await self._mover.run(how, job, self._environment(places.top, settings))
 
     async def end_of_earlier_move(self, landing: int) -> None:
         """Wait until the git has ended that a killed daemon started to move the branch; one that hangs is killed."""
@@ -272,3 +276,10 @@ class HostGit:
             raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
         except OSError as problem:
             raise Conflict(f"git can't be started: {problem.strerror}: install git") from None
+
+
+def _behind(branch: str, top: str, answer: Answer) -> str | None:
+    if not answer["reason"]:
+        return None
+    mend = f"`git -C {shlex.quote(top)} reset` mends it, and unstages what you have staged"
+    return f"{branch} has moved, and git's index in {top} couldn't follow ({answer['reason']}): {mend}"

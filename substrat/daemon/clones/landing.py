@@ -112,6 +112,7 @@ class Landings:
         self._busy: set[tuple[str, str]] = set()
         self._heard_by: Counter[str] = Counter()
         self._waiting: dict[int, str] = {}
+        self._steps: dict[int, str] = {}
         self._taken_up: dict[int, ExitStack] = {}
         self._decided = trio.Event()
 
@@ -146,7 +147,7 @@ class Landings:
                 del self._heard_by[request]
         # The landings of an agent go with it when it is removed.
         found = {wish.agent: Outcome(REFUSED, _REMOVED) for wish in wishes}
-        return found | {one.agent: landing_outcome.of(one, self._waits(one)) for one in asked}
+        return found | {one.agent: landing_outcome.of(one, self._waits(one), self._steps.get(one.id)) for one in asked}
 
     def _waits(self, landing: Landing) -> str | None:
         """Say for which sandbox a landing waits, itself or one before it in the same branch; None: for none."""
@@ -213,6 +214,7 @@ class Landings:
         if outcome.kind in FINE and agent is not None and agent.clone is not None:
             await self._look_again(agent.clone.git_dir, only=agent.id)
         await until_stored(partial(self._finish, landing, outcome))
+        self._steps.pop(landing.id, None)
         self._taken_up.pop(landing.id, ExitStack()).close()
         return outcome.kind in FINE
 
@@ -221,8 +223,11 @@ class Landings:
         await self._host.end_of_earlier_move(landing.id)
         if landing.intended is None or landing.intended_in is None:
             return
-        places = await trio.to_thread.run_sync(self._repositories.places, landing.intended_in)
-        if places.common == clone.git_dir:
+        try:
+            places = await trio.to_thread.run_sync(self._repositories.places, landing.intended_in)
+        except (SubstratError, OSError):
+            return  # the checkout is gone, and what was begun in it
+        if (places.top, places.common) == (landing.intended_in, clone.git_dir):
             commits = tuple(filter(None, (landing.intended_from, landing.intended)))
             persons = await self._git.persons_git(clone, places, commits)
             await self._host.settle(landing, Move(landing.intended, landing.intended_from, persons.programs), places)
@@ -263,9 +268,10 @@ class Landings:
                 if self._registry.get(agent.id) is None:
                     raise Refused(_REMOVED)
                 place = checkout.top if checkout is not None else None
+                self._steps[landing.id] = f"git moves {landing.target}"
                 await until_stored(partial(self._intend, landing, looked.move, head, place))
                 self._registry.points.before("branch moved")
-                await self._host.move(clone, landing, looked.move, checkout)
+                behind = await self._host.move(clone, landing, looked.move, checkout)
                 self._registry.points.after("branch moved")
             except Conflicting as conflict:
                 found = landing_outcome.conflict(agent.name, landing.target, conflict.files, conflict.why)
@@ -274,7 +280,7 @@ class Landings:
                 moved += 1
                 continue
             return self._landed(agent, landing, looked.move.commit, head, rest)._replace(
-                notes=looked.notes, was=tip, check=looked.check
+                notes=(*looked.notes, *filter(None, (behind,))), was=tip, check=looked.check
             )
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
@@ -300,6 +306,7 @@ class Landings:
     ) -> _Looked | Outcome:
         """Return the move of a branch's tip that lands a head, previewed and checked; an outcome where it can't yet."""
         tip, head = commits
+        self._steps[landing.id] = "its files are looked at"
         persons = await self._git.persons_git(clone, checkout, tuple(filter(None, commits)))
         # A branch that isn't there yet is made where the clone began; before that stand the user's uncommitted changes.
         start = f"{clone.base}^" if clone.with_wip and clone.base is not None else clone.base
@@ -338,6 +345,7 @@ class Landings:
         closures, command = self._registry.closures, landing.check_command or "true"
         with closures.closing((clone.tree,), f"a check of {clone.name}'s work runs"):
             await self._waited(landing, (clone.tree,), landing_outcome.waits_for_check)
+            self._steps[landing.id] = f"its check `{command}` runs"
             return await self._room.check(agent, clone, commit, command)
 
     def _known_people(self, agent: Agent, persons: PersonsGit) -> frozenset[str]:

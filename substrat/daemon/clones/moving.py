@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -17,23 +19,12 @@ from substrat.errors import Conflict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from substrat.branchmover import Answer
+    from substrat.branchmover import Answer, Job
 
-_SECONDS = 1200.0
-"""The program gives git 600 s, and takes back what it has written; one that lives for longer hangs in the kernel."""
+_SECONDS = 1800.0
+"""The program gives git 600 s, and takes back what it has written, by some ten calls of git with 120 s at most each."""
 _LOOK_AGAIN = 0.05
 """Seconds between two looks whether a killed daemon's git has ended, which takes as long as it writes files."""
-
-
-class Words(NamedTuple):
-    """The arguments of `branchmover` after its own descriptor; an `old` that is empty is that of no commit."""
-
-    number: str
-    top: str
-    own: str
-    branch: str
-    old: str
-    new: str
 
 
 class BranchMover:
@@ -46,47 +37,57 @@ class BranchMover:
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
-    async def run(self, how: str, words: Words, environment: Mapping[str, str]) -> Answer:
+    async def run(self, how: str, job: Job, environment: Mapping[str, str]) -> Answer:
         """Move a branch, or settle what was begun; where the caller is cancelled it goes on.
 
         Args:
             how: `move` or `settle`.
-            words: what moves.
+            job: what moves; its descriptor is chosen here.
             environment: the whole environment of git.
 
         Raises:
             Conflict: it can't be started, or can't even settle what it has begun.
         """
-        answer = await self._run_once(how, words, environment)
+        answer = await self._run_once(how, job, environment)
         if answer is None:
-            await self.end_of_earlier(int(words.number))
-            answer = await self._run_once("settle", words, environment)
+            await self.end_of_earlier(int(job.number))
+            answer = await self._run_once("settle", job, environment)
         if answer is None:
-            raise Conflict(f"the program that moves {words.branch} in {words.top} was killed twice: `git status` there")
+            raise Conflict(
+                f"the program that moves {job.branch} in {job.top} was killed twice, so some files may be the landing's: "
+                f"`git -C {shlex.quote(job.top)} status` shows them"
+            )
         return answer
 
-    async def _run_once(self, how: str, words: Words, environment: Mapping[str, str]) -> Answer | None:
+    async def _run_once(self, how: str, job: Job, environment: Mapping[str, str]) -> Answer | None:
         """Return the answer; None: the program was killed."""
-        path = self._lock_of(int(words.number))
+        path = self._lock_of(int(job.number))
         descriptors.keep_private()
-        os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            line = (sys.executable, "-I", "-S", substrat.branchmover.__file__, how, str(lock), *words)
-            with trio.fail_after(_SECONDS):
-                done = await helper.run(line, environment, (lock,), outlives=True)
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                about = map(str, job._replace(lasting=lock))
+                line = (sys.executable, "-I", "-S", substrat.branchmover.__file__, how, *about)
+                with trio.fail_after(_SECONDS):
+                    done = await helper.run(line, environment, (lock,), outlives=True)
+            finally:
+                os.close(lock)
         except trio.TooSlowError:
-            raise Conflict(
-                f"git has taken more than {_SECONDS:g} s in {words.top}, and goes on: `git status` there"
-            ) from None
-        except OSError as problem:
-            raise Conflict(f"git can't be started: {problem.strerror}: install git") from None
-        finally:
-            os.close(lock)
-        if done.returncode:
+            await trio.to_thread.run_sync(sandbox_process.kill_all_with, path)
             return None
-        os.unlink(path)
+        except OSError as problem:
+            raise Conflict(f"the program that moves {job.branch} can't be started: {problem.strerror}: try again") from None
+        if done.returncode < 0:
+            return None
+        if done.returncode:
+            last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+            raise Conflict(
+                f"the program that moves {job.branch} has failed: {' '.join(last)}: `git -C {shlex.quote(job.top)} status`"
+            )
+        with suppress(FileNotFoundError):
+            os.unlink(path)
         answer: Answer = json.loads(done.stdout)
         return answer
 

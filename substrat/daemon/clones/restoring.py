@@ -115,6 +115,8 @@ class Restoring:
         assert agent.clone is not None
         with self._registry.holds.holding(agent.id, f"{agent.name} is being put back to turn {turn}"):
             self._check_unused(agent)
+            if (obstacle := self._registry.closures.obstacle(agent)) is not None:
+                raise Refused(f"{agent.name} can't be put back now: {obstacle}; try again when that is over")
             wip = await self._diffing.commit_of_turn(agent.clone, turn)
             await self._making.renew(agent.clone)
             clone = await self._keeping.keep_last(agent.id)

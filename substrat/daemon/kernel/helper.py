@@ -31,7 +31,7 @@ async def run(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program with an empty standard input, and return its exit status, output and errors.
 
-    Where the caller is cancelled the program is ended before this comes back, unless it `outlives` him, and all that it has
+    Where the caller is cancelled the program is ended before this comes back, unless `outlives` is set, and all that it has
     started with it, except what has made a process group of its own.
 
     Args:

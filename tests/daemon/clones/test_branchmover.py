@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from substrat.branchmover import Job
 from substrat.core.workspaces.drivers import Programs
 from substrat.daemon.clones.host_git import HostGit, Move
-from substrat.daemon.clones.moving import Words
 from substrat.errors import Conflict
 
 PLAIN = Programs(lambda name: name == "tr", frozenset())
@@ -82,13 +82,14 @@ async def move(room, head, how=HostGit.move, **about):
 async def dies_in(room, head, script):
     """Let git and the program that runs it be killed together, as when the machine goes down."""
     room.git_is(script)
-    words = Words("1", str(room.top), str(room.top / ".git"), "main", room.clone.base or "", head)
-    assert await room.mover._run_once("move", words, room.host_git._environment(str(room.top), FILTERS)) is None
+    job = Job(-1, "1", str(room.top), str(room.top / ".git"), "main", room.clone.base or "", head)
+    assert await room.mover._run_once("move", job, room.host_git._environment(str(room.top), FILTERS)) is None
+    await room.mover.end_of_earlier(1)
     room.git_is_well()
 
 
 @pytest.mark.parametrize("limit", [KILLED, FULL])
-@pytest.mark.parametrize("large", [name for name in AFTER if AFTER[name] is not None])
+@pytest.mark.parametrize("large", ["a", "b", "d", "x.up"])
 async def test_a_git_that_is_killed_or_out_of_disk_in_a_file_leaves_all_as_it_was(room, large, limit):
     head, before = begun(room, large)
     room.git_is(f"{limit}; {GOES_ON}")
@@ -101,7 +102,7 @@ async def test_a_git_that_is_killed_or_out_of_disk_in_a_file_leaves_all_as_it_wa
     assert room.tip() == head
 
 
-@pytest.mark.parametrize("large", [name for name in AFTER if AFTER[name] is not None and name not in BEFORE])
+@pytest.mark.parametrize("large", ["d", "m/new"])
 async def test_what_was_killed_with_its_starter_is_settled_by_the_next_daemon(room, large):
     head, before = begun(room, large)
     await dies_in(room, head, f"{KILLED}; {DIES}")
@@ -206,8 +207,10 @@ async def test_a_fault_after_the_branch_has_moved_is_no_refusal(room):
     """For example a disk that breaks: here the copy of the index becomes a directory."""
     head, _ = begun(room)
     room.git_is('{git} "$@"; rm $GIT_INDEX_FILE; mkdir $GIT_INDEX_FILE')
-    await move(room, head)
+    told = await room.host_git.move(room.clone, room.landing(), Move(head, room.clone.base, PLAIN), places_of(room))
     assert room.tip() == head
+    assert "main has moved, and git's index in" in told
+    assert f"`git -C {room.top} reset` mends it" in told
     assert not (room.top / ".git/index.lock").exists()
 
 
