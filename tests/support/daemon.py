@@ -274,12 +274,12 @@ class DaemonFixture:
         assert done.code in {0, 6}, done
         return done.json
 
-    def follow(self, *arguments: StrPath) -> subprocess.Popen[bytes]:
-        """Start a command that goes on."""
+    def follow(self, *arguments: StrPath, errors: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+        """Start a command that goes on, with its standard error in a pipe or another file."""
         process = subprocess.Popen(
             [PROGRAMS / "substratctl", *arguments],
             env=self.environment(SUBSTRAT_SOCKET=str(self.socket)),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.directory,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, cwd=self.directory,
         )  # fmt: skip
         self._started.append(process)
         return process

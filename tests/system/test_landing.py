@@ -330,6 +330,25 @@ def test_a_check_waits_for_its_agents_turn_which_waits_for_the_check(house, app)
     wait_until(lambda: house.show("fix")["state"] == "idle", "the turn")
 
 
+def test_a_person_who_waits_hears_after_a_second_what_is_being_done(house, app):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--clone")
+    ours, theirs = os.openpty()
+    waiting = house.follow("merge", "fix", "--check", HELD, errors=theirs)
+    os.close(theirs)
+    go = held_check(house, "fix")
+    refused = house.ctl("restore", "fix", "--turn", "1")
+    assert (refused.code, "can't be put back now: a check of fix's work runs" in refused.error) == (1, True)
+    said = b""
+    while b"go ]; do" not in said:
+        said += os.read(ours, 4096)
+    assert said.startswith(b"substratctl: fix: its landing in main is still to come, whether a command waits"), said
+    assert b"its check `touch begun" in said
+    go.touch()
+    assert waiting.wait(60) == 0
+    os.close(ours)
+
+
 @pytest.mark.slow
 def test_several_land_in_the_order_of_their_age_with_the_agents_gone(house, app):
     """`test_landing_kills` has ten."""

@@ -8,7 +8,7 @@ import sys
 
 from substrat import errors
 from substrat.cli import many, output
-from substrat.cli.connection import Connection
+from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.outage import Outage
 from substrat.cli.table import COMMAND_NAME, VERBS
@@ -41,6 +41,8 @@ COMMAND = Command(
     ),
 )
 _FINE = ("landed", "nothing")
+_PATIENCE_S = 1.0
+"""For so long a person waits without a word."""
 
 
 def run(arguments: Arguments) -> int:
@@ -164,13 +166,29 @@ def _merge(connection: Connection, asked: dict[str, object]) -> list[dict[str, o
     outage = Outage(connection)
     while True:
         try:
-            found = connection.call_list("agent.merge", **asked)
+            number = connection.submit("agent.merge", asked)
+            connection.next_event(until=number, patience=_PATIENCE_S)
+            if not connection.has_answer(number) and sys.stderr.isatty():
+                _tell_steps(asked)
+            found = as_list("agent.merge", connection.answer(number))
         except errors.ConnectionLost:
             if connection.server:
                 outage.over()
             outage.reconnect()
         else:
             return [one for one in found if isinstance(one, dict)]
+
+
+def _tell_steps(asked: dict[str, object]) -> None:
+    """Tell a person who waits what is being done for each agent."""
+    try:
+        with Connection() as another:
+            outcomes = another.call_list("agent.merge", **asked, wait=False)
+    except errors.SubstratError:  # the daemon ends just now, and whoever waits for its answer says so
+        return
+    for one in outcomes:
+        if one["outcome"] == "queued":
+            output.note(f"{one['agent']}: {one['text']}")
 
 
 def _shown(outcome: dict[str, object]) -> dict[str, object]:
