@@ -339,7 +339,8 @@ def is_beginning(job: Job, change: Change, begun: int) -> bool:
         return False
     with open(os.open(os.path.join(job.top, change.path), _PLAIN), "rb") as file:
         about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_ctime_ns <= begun:
+        # The file system's clock stands still for some milliseconds, in which git may have begun and been killed.
+        if not stat.S_ISREG(about.st_mode) or about.st_ctime_ns < begun:
             return False
         whole = git(job, "cat-file", "--filters", f"{job.new}:{change.path}")
         return not whole.returncode and whole.stdout.startswith(file.read(len(whole.stdout) + 1))
