@@ -18,12 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
-from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import SYSTEM, ItemKind
 from substrat.core.workspaces import checks, drivers, landing_outcome
 from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces.landing_outcome import (
-    CONFLICT,
     FINE,
     HELD,
     LANDED,
@@ -35,8 +32,8 @@ from substrat.core.workspaces.landing_outcome import (
 )
 from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
+from substrat.daemon.clones.landing_records import LandingRecords
 from substrat.daemon.clones.repository import RefMoved
-from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import Conflict, NotFound, Refused, SubstratError
 
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.landing import Landing, Suspect
-    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
@@ -55,7 +51,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.landing_git import LandingGit
     from substrat.daemon.clones.persons_git import PersonsGit
-    from substrat.daemon.clones.repository import CloneState, Repositories
+    from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
 
 log = structlog.get_logger("substrat.landing")
@@ -109,6 +105,7 @@ class Landings:
         self._host = host
         self._room = room
         self._wanted = wanted
+        self._records = LandingRecords(registry, repositories)
         self._busy: set[tuple[str, str]] = set()
         self._heard_by: Counter[str] = Counter()
         self._waiting: dict[int, str] = {}
@@ -191,7 +188,7 @@ class Landings:
             while landing := next((one for one in self._store.open_landings() if self._branch_of(one) == branch), None):
                 has_moved = await self._decide(landing) or has_moved
             if has_moved:
-                await self._look_again(branch[0])
+                await self._records.look_again(branch[0])
         finally:
             self._busy.discard(branch)
             self._wanted.set()
@@ -210,10 +207,12 @@ class Landings:
             except Exception as problem:
                 log.exception("a landing broke", agent=agent.name)
                 outcome = Outcome(REFUSED, f"an internal error ({type(problem).__name__}), see substratd's log")
-        await until_stored(partial(self._record, landing, outcome))
+        await until_stored(partial(self._records.note_landed, landing, outcome))
         if outcome.kind in FINE and agent is not None and agent.clone is not None:
-            await self._look_again(agent.clone.git_dir, only=agent.id)
-        await until_stored(partial(self._finish, landing, outcome))
+            await self._records.look_again(agent.clone.git_dir, only=agent.id)
+        is_heard = self._heard_by[landing.request] > 0
+        await until_stored(partial(self._records.decide, landing, outcome, is_heard=is_heard))
+        self._tell_clients()
         self._steps.pop(landing.id, None)
         self._taken_up.pop(landing.id, ExitStack()).close()
         return outcome.kind in FINE
@@ -269,7 +268,7 @@ class Landings:
                     raise Refused(_REMOVED)
                 place = checkout.top if checkout is not None else None
                 self._steps[landing.id] = f"git moves {landing.target}"
-                await until_stored(partial(self._intend, landing, looked.move, head, place))
+                await until_stored(partial(self._records.note_intended, landing, looked.move, head, place))
                 self._registry.points.before("branch moved")
                 behind = await self._host.move(clone, landing, looked.move, checkout)
                 self._registry.points.after("branch moved")
@@ -292,7 +291,7 @@ class Landings:
         if await self._git.has(clone, tip, head):
             return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s commits already{rest}")
         if await self._repositories.has_content(clone, tip, head):
-            await until_stored(partial(self._note_content, agent.id, head, tip))
+            await until_stored(partial(self._records.note_content, agent.id, head, tip))
             return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s changes already{rest}", head=head)
         return None
 
@@ -394,108 +393,9 @@ class Landings:
     def _landed(self, agent: Agent, landing: Landing, commit: str, head: str, rest: str) -> Outcome:
         return Outcome(LANDED, f"{agent.name}'s work is in {landing.target} at {commit[:12]}{rest}", commit, head=head)
 
-    # Commits
-
-    def _intend(self, landing: Landing, move: Move, head: str, checkout: str | None) -> None:
-        with self._registry.change("landing intended"):
-            self._store.note_intended(landing.id, (move.tip, move.commit), head, checkout)
-
-    def _record(self, landing: Landing, outcome: Outcome) -> None:
-        """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again."""
-        agent = self._registry.get(landing.agent)
-        if agent is None or agent.clone is None or outcome.kind != LANDED:
-            return
-        clone = agent.clone
-        landed = replace(
-            clone, bounced=None, failed_head=None, failed_line=None, landed_head=outcome.head, landed_commit=outcome.commit
-        )
-        if landed != clone:
-            with self._registry.change("landing noted") as change:
-                change.record(DaemonEvent(agent.id, None, "clone:landed", outcome.text, {"commit": outcome.commit}))
-                change.put_clone(agent, landed)
-
-    def _note_content(self, agent_id: str, head: str, tip: str) -> None:
-        """Note on an agent that a branch has its work, by commits of the user's own: later work lands without that part."""
-        agent = self._registry.get(agent_id)
-        if agent is not None and agent.clone is not None:
-            with self._registry.change("landing noted") as change:
-                change.put_clone(agent, replace(agent.clone, bounced=None, landed_head=head, landed_commit=tip))
-
-    def _finish(self, landing: Landing, outcome: Outcome) -> None:
-        agent = self._registry.get(landing.agent)
-        is_heard = self._heard_by[landing.request] > 0
-        with self._registry.change("landing decided") as change:
-            item = None
-            self._store.settle_earlier(landing)
-            if agent is not None and outcome.kind not in FINE:
-                item, outcome = self._tell(change, agent, landing, outcome, is_heard=is_heard)
-            self._store.decide_landing(landing.id, outcome.write(), item)
-        self._tell_clients()
-
     def _tell_clients(self) -> None:
         self._decided.set()
         self._decided = trio.Event()
-
-    def _tell(
-        self, change: Change, agent: Agent, landing: Landing, outcome: Outcome, *, is_heard: bool
-    ) -> tuple[int | None, Outcome]:
-        """Tell the agent about its first conflict or failed check, and the operator about all else that nobody hears.
-
-        Returns:
-            The number of the operator's item, if there is one, and the outcome as people are told it.
-        """
-        cause, prompt = None, None
-        if outcome.kind == CONFLICT:
-            data: dict[str, object] = {"files": list(outcome.files[:100])}
-            (cause,) = change.record(DaemonEvent(agent.id, None, "clone:conflict", outcome.text, data))
-            prompt = decisions.conflict_prompt(landing.target, outcome.files)
-        elif outcome.check is not None:
-            check, clone = outcome.check, agent.clone
-            data = {"command": landing.check_command, "output": check.output}
-            (cause,) = change.record(DaemonEvent(agent.id, None, "clone:check-failed", outcome.text, data))
-            if clone is not None:
-                agent = change.put_clone(
-                    agent, replace(clone, failed_head=outcome.head, failed_line=check.line or check.text)
-                )
-            prompt = checks.prompt(landing.target, check) if check.is_of_work else None
-        if prompt is not None and agent.clone is not None and agent.clone.bounced is None and agent.phase != Phase.ENDED:
-            agent = change.put_clone(agent, replace(agent.clone, bounced=outcome.head))
-            change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
-            todo = "solve" if outcome.kind == CONFLICT else "mend"
-            return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to {todo} it")
-        if is_heard and not landing.unattended:
-            return None, outcome
-        return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome
-
-    async def _look_again(self, git_dir: str, only: str | None = None) -> None:
-        """Find out anew how a repository's clones, or one agent's, stand to its branches, one of which has moved."""
-        clones = [
-            agent.clone
-            for agent in self._registry.agents
-            if agent.clone is not None
-            and agent.clone.git_dir == git_dir
-            and agent.clone.kept.wip
-            and only in {None, agent.id}
-        ]
-        try:
-            states = await self._repositories.states(git_dir, clones)
-        except SubstratError as problem:
-            log.warning("the states of clones aren't known", repository=git_dir, reason=problem.message)
-            return
-        for clone, state in zip(clones, states, strict=True):
-            if state is None:
-                log.warning("a clone's state isn't known", agent=clone.name)
-            else:
-                await until_stored(partial(self._note_state, clone.agent, state))
-
-    def _note_state(self, agent_id: str, state: CloneState) -> None:
-        agent = self._registry.get(agent_id)
-        if agent is None or agent.clone is None:
-            return
-        kept = replace(agent.clone.kept, ahead=state.ahead, behind=state.behind, landed=state.is_landed)
-        if kept != agent.clone.kept:
-            with self._registry.change("clone kept") as change:
-                change.put_clone(agent, replace(agent.clone, kept=kept))
 
 
 def _held(agent: Agent, clone: Clone, landing: Landing, head: str, held: tuple[Suspect, ...]) -> Outcome:

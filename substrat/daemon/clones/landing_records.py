@@ -1,0 +1,146 @@
+"""Notes what comes of landings: on the agents whose work it is, in the journal, and in the operator's inbox."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+
+from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.records import SYSTEM, ItemKind
+from substrat.core.workspaces import checks
+from substrat.core.workspaces import landing as decisions
+from substrat.core.workspaces.landing_outcome import CONFLICT, FINE, LANDED
+from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.storing import until_stored
+from substrat.errors import SubstratError
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.landing import Landing
+    from substrat.core.workspaces.landing_outcome import Outcome
+    from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.clones.host_git import Move
+    from substrat.daemon.clones.repository import CloneState, Repositories
+
+log = structlog.get_logger("substrat.landing")
+
+
+class LandingRecords:
+    """Notes what comes of landings.
+
+    Args:
+        registry: the agents.
+        repositories: the users' repositories.
+    """
+
+    def __init__(self, registry: Registry, repositories: Repositories) -> None:
+        self._registry = registry
+        self._store = registry.store
+        self._repositories = repositories
+
+    def note_intended(self, landing: Landing, move: Move, head: str, checkout: str | None) -> None:
+        """Note what a landing is about to move, and where: a later daemon finds it."""
+        with self._registry.change("landing intended"):
+            self._store.note_intended(landing.id, (move.tip, move.commit), head, checkout)
+
+    def note_landed(self, landing: Landing, outcome: Outcome) -> None:
+        """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again."""
+        agent = self._registry.get(landing.agent)
+        if agent is None or agent.clone is None or outcome.kind != LANDED:
+            return
+        clone = agent.clone
+        landed = replace(
+            clone, bounced=None, failed_head=None, failed_line=None, landed_head=outcome.head, landed_commit=outcome.commit
+        )
+        if landed != clone:
+            with self._registry.change("landing noted") as change:
+                change.record(DaemonEvent(agent.id, None, "clone:landed", outcome.text, {"commit": outcome.commit}))
+                change.put_clone(agent, landed)
+
+    def note_content(self, agent_id: str, head: str, tip: str) -> None:
+        """Note on an agent that a branch has its work, by commits of the user's own: later work lands without that part."""
+        agent = self._registry.get(agent_id)
+        if agent is not None and agent.clone is not None:
+            with self._registry.change("landing noted") as change:
+                change.put_clone(agent, replace(agent.clone, bounced=None, landed_head=head, landed_commit=tip))
+
+    def decide(self, landing: Landing, outcome: Outcome, *, is_heard: bool) -> None:
+        """Store a landing's outcome, and tell it.
+
+        Args:
+            landing: the landing.
+            outcome: its outcome.
+            is_heard: whether a client waits for it.
+        """
+        agent = self._registry.get(landing.agent)
+        with self._registry.change("landing decided") as change:
+            item = None
+            self._store.settle_earlier(landing)
+            if agent is not None and outcome.kind not in FINE:
+                item, outcome = self._tell(change, agent, landing, outcome, is_heard=is_heard)
+            self._store.decide_landing(landing.id, outcome.write(), item)
+
+    def _tell(
+        self, change: Change, agent: Agent, landing: Landing, outcome: Outcome, *, is_heard: bool
+    ) -> tuple[int | None, Outcome]:
+        """Tell the agent about its first conflict or failed check, and the operator about all else that nobody hears.
+
+        Returns:
+            The number of the operator's item, if there is one, and the outcome as people are told it.
+        """
+        cause, prompt = None, None
+        if outcome.kind == CONFLICT:
+            data: dict[str, object] = {"files": list(outcome.files[:100])}
+            (cause,) = change.record(DaemonEvent(agent.id, None, "clone:conflict", outcome.text, data))
+            prompt = decisions.conflict_prompt(landing.target, outcome.files)
+        elif outcome.check is not None and outcome.check.state == checks.FAILED:
+            check, clone = outcome.check, agent.clone
+            data = {"command": landing.check_command, "output": check.output}
+            (cause,) = change.record(DaemonEvent(agent.id, None, "clone:check-failed", outcome.text, data))
+            if clone is not None:
+                agent = change.put_clone(
+                    agent, replace(clone, failed_head=outcome.head, failed_line=check.line or check.text)
+                )
+            prompt = checks.prompt(landing.target, check) if check.is_of_work else None
+        if prompt is not None and agent.clone is not None and agent.clone.bounced is None and agent.phase != Phase.ENDED:
+            agent = change.put_clone(agent, replace(agent.clone, bounced=outcome.head))
+            change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
+            todo = "solve" if outcome.kind == CONFLICT else "mend"
+            return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to {todo} it")
+        if is_heard and not landing.unattended:
+            return None, outcome
+        return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome
+
+    async def look_again(self, git_dir: str, only: str | None = None) -> None:
+        """Find out anew how a repository's clones, or one agent's, stand to its branches, one of which has moved."""
+        clones = [
+            agent.clone
+            for agent in self._registry.agents
+            if agent.clone is not None
+            and agent.clone.git_dir == git_dir
+            and agent.clone.kept.wip
+            and only in {None, agent.id}
+        ]
+        try:
+            states = await self._repositories.states(git_dir, clones)
+        except SubstratError as problem:
+            log.warning("the states of clones aren't known", repository=git_dir, reason=problem.message)
+            return
+        for clone, state in zip(clones, states, strict=True):
+            if state is None:
+                log.warning("a clone's state isn't known", agent=clone.name)
+            else:
+                await until_stored(partial(self._note_state, clone.agent, state))
+
+    def _note_state(self, agent_id: str, state: CloneState) -> None:
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.clone is None:
+            return
+        kept = replace(agent.clone.kept, ahead=state.ahead, behind=state.behind, landed=state.is_landed)
+        if kept != agent.clone.kept:
+            with self._registry.change("clone kept") as change:
+                change.put_clone(agent, replace(agent.clone, kept=kept))
