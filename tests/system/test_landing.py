@@ -310,6 +310,13 @@ def test_a_check_runs_in_a_room_like_the_agents(house, app):
     assert wait_until(lambda: list((house.state / "trees").glob("check-*")) == [])
 
 
+def test_a_check_sees_nothing_of_the_daemons_own_directories(house, app):
+    house.start(config=f"[agent]\nbind_ro = [{json.dumps(str(house.state))}]\n")
+    house.spawn("fix", app, commit("new.txt"), "--clone")
+    code, (outcome,) = merged(house, "fix", "--check", f"ls -a {house.state}; exit 3")
+    assert (code, outcome["check"]["output"].split()) == (1, [".", ".."])
+
+
 def test_a_check_waits_for_its_agents_turn_which_waits_for_the_check(house, app):
     house.start()
     house.spawn("fix", app, commit("a.txt"), "--clone")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.state.trash import Trash
-    from substrat.daemon.workspaces.git_places import Borrowing
+    from substrat.daemon.workspaces.protector import WorkspaceProtector
     from substrat.daemon.workspaces.user import User
 
 # Puts commit $1 in the place of what the agent has there. git takes unchanged files for such by their contents, so they
@@ -63,7 +63,7 @@ class CheckRoom:
         unreadable: finds the paths of the operating system that are hidden.
         layout: the daemon's directories.
         user: who agents are.
-        borrowing: the objects that clones may borrow.
+        protector: knows the objects that clones may borrow, and the daemon's own directories.
         trash: removes directories.
     """
 
@@ -75,7 +75,7 @@ class CheckRoom:
         unreadable: UnreadablePaths,
         layout: Layout,
         user: User,
-        borrowing: Borrowing,
+        protector: WorkspaceProtector,
         trash: Trash,
     ) -> None:
         self._registry = registry
@@ -84,7 +84,7 @@ class CheckRoom:
         self._unreadable = unreadable
         self._layout = layout
         self._user = user
-        self._borrowing = borrowing
+        self._protector = protector
         self._trash = trash
 
     async def check(self, agent: Agent, clone: Clone, commit: str, command: str) -> Check:
@@ -124,7 +124,7 @@ class CheckRoom:
         files: Mount = Bind(f"{place}/upper", clone.repository, writable=True)
         if not is_empty:
             files = Overlay(clone.repository, clone.tree, f"{place}/upper", f"{place}/work")
-        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._borrowing)
+        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._protector.borrowing)
         empty = f"{self._layout.trees}/empty"
         shown: tuple[Mount, ...] = (Tmpfs("/run", 1 << 20), *clone_mounts.object_mounts(objects, empty), files)
         script, variables = _PUT, {}
@@ -166,11 +166,12 @@ class CheckRoom:
     def _surroundings(self, agent: Agent, place: str) -> tuple[Mount, ...]:
         """Return the home, and what the configuration shows to agents."""
         config, size, home = self._registry.config.agent, self._registry.config.sandbox.memory_dir_bytes, self._user.home
-        shown = dict.fromkeys((*config.bind_ro, *config.path))
+        shown = tuple(dict.fromkeys((*config.bind_ro, *config.path)))
         return (
             Tmpfs(home, size, 0o700),
             Tmpfs("/tmp", size, 0o1777),  # noqa: S108 - its own
             Bind(self._layout.agent(agent.id).cache, f"{home}/.cache", optional=True),
             *(Bind(path, path, optional=True) for path in shown),
+            *build_spec.covers(shown, self._protector.own_places),
             Bind(f"{place}/variables", _VARIABLES),
         )

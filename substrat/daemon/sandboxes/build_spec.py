@@ -18,6 +18,7 @@ from substrat.daemon.state.layout import (
     SOCKET_DIR_IN_SANDBOX,
     SSH_AGENT_IN_SANDBOX,
 )
+from substrat.paths import is_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +137,7 @@ def spec(
         *_machine(host),
         *_home(agent, agent_dir, host, chat),
         *(Bind(path, path) for path in dict.fromkeys(host.visible)),
-        *(Tmpfs(path, mode=0o700) for path in _exposed(agent, host)),
+        *covers(_system_and_visible(host), tuple(path for path in host.hidden if path != agent.workspace)),
         *_etc(agent, agent_dir, host, has_names=not is_proxied),
         *_trusted(host),
         *_ssh(agent, host),
@@ -311,12 +312,17 @@ def _ssh(agent: Agent, host: HostFacts) -> Iterator[Mount]:
         yield Bind(known, known, optional=True)
 
 
-def _exposed(agent: Agent, host: HostFacts) -> list[str]:
-    """List the hidden directories that lie below something visible; the workspace was checked not to contain any."""
-    system = (mount.source for mount in host.system if isinstance(mount, Bind))
-    visible = (*system, *host.visible)
-    return [
-        hidden
-        for hidden in host.hidden
-        if any((hidden + "/").startswith(path.rstrip("/") + "/") for path in visible) and hidden != agent.workspace
-    ]
+def _system_and_visible(host: HostFacts) -> tuple[str, ...]:
+    return (*(mount.source for mount in host.system if isinstance(mount, Bind)), *host.visible)
+
+
+def covers(visible: tuple[str, ...], hidden: tuple[str, ...]) -> Iterator[Mount]:
+    """Put an empty directory over each hidden directory that lies below, or is, a visible one.
+
+    Args:
+        visible: paths of the host that a sandbox shows at their own places.
+        hidden: directories that it must not show; the workspace was checked not to contain any.
+    """
+    for path in hidden:
+        if any(is_within(path, shown) for shown in visible):
+            yield Tmpfs(path, mode=0o700)
