@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Process
     from substrat.core.agents.stop_reason import StopReason
     from substrat.daemon.kernel.inotify import Watcher
+    from substrat.daemon.sandboxes.late_mounts import LateMounts
     from substrat.daemon.state.layout import TurnDir
 
 _HOLD_PAUSE = 0.005
@@ -25,11 +26,12 @@ _HOLD_PAUSE = 0.005
 
 
 class ExecSandbox(NamedTuple):
-    """A command's sandbox: its outer process, a pidfd of it, and its files."""
+    """A command's sandbox: its outer process, a pidfd of it, its files, and what it waits for, which `end` closes."""
 
     outer: Process
     pidfd: int
     place: TurnDir
+    late: LateMounts | None = None
 
     def _open_inner(self) -> tuple[int, int] | None:
         """Return the sandbox's first process and a pidfd of it, None while there is none or when it has ended."""
@@ -78,6 +80,8 @@ class ExecSandbox(NamedTuple):
 
     async def end(self) -> None:
         """Kill the processes that are still there, and return when none is."""
+        if self.late is not None:
+            self.late.close()
         try:
             if process.is_running(self.outer):
                 await sandbox_process.kill_sandbox_of(self.outer.pid, self.pidfd)
