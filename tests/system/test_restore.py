@@ -1,5 +1,8 @@
 """`restore` and `checkout`: a clone as a turn left it, and a person's working copy of an agent's commits."""
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from substrat.daemon.failpoints import KILL_AT
@@ -90,6 +93,7 @@ def test_restore_ends_an_unfinished_rebase_and_makes_a_missing_git_directory_ane
 
 @pytest.mark.slow
 def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house, app):
+    """The second time as from an earlier daemon, whose rows have the turn alone."""
     for number, point in enumerate(("after commit: restore intended", "after: tree restored")):
         name = f"fix-{number}"
         house.start(environment={KILL_AT: point})
@@ -97,6 +101,9 @@ def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house,
         house.ok("send", name, "--wait", "/shell echo two > u.txt; echo b > b.txt")
         assert house.ctl("restore", name, "--turn", "1").code == 3, point
         wait_until(lambda: house.daemon.poll() is not None, f"the kill {point}")
+        if number:
+            with closing(sqlite3.connect(house.state / "substrat.db")) as db, db:
+                assert db.execute("UPDATE clones SET stage = 'ready' WHERE stage = 'restoring'").rowcount == 1
         house.start()
         house.ok("send", name, "--wait", "/shell cat u.txt; ls b.txt")
         assert house.shell(name).startswith("one\n"), point

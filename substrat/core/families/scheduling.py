@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone
 
-_STAGES = {Stage.WANTED: "its clone of {} is being made", Stage.MADE: "the set-up of its clone of {} runs"}
+_STAGES = {
+    Stage.WANTED: "its clone of {0.repository} is being made",
+    Stage.MADE: "the set-up of its clone of {0.repository} runs",
+    Stage.RESTORING: "its clone is being put back to turn {0.restoring}",
+}
 """Why an agent waits whose clone isn't ready."""
 _NEVER = -1
 """Before the first turn of any family."""
@@ -109,15 +113,11 @@ def needed(names: Sequence[str]) -> str:
 
 def _of_clone(clone: Clone | None) -> str | None:
     """Say why an agent's clone isn't ready; None if it is, or if there is none."""
-    if clone is None:
+    if clone is None or clone.stage is Stage.READY:
         return None
-    if clone.restoring is not None:
-        return f"its clone is being put back to turn {clone.restoring}"
     if clone.stage is Stage.WANTED and clone.source is not None and clone.base is None:
         return "the work of its parent is being kept, and its clone starts there"
-    if clone.stage in _STAGES:
-        return _STAGES[clone.stage].format(clone.repository)
-    return None if clone.stage is Stage.READY else f"its clone of {clone.repository} isn't ready"
+    return _STAGES.get(clone.stage, "its clone of {0.repository} isn't ready").format(clone)
 
 
 _MEMORY_OF_A_TURN = 512 << 20

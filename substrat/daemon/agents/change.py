@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 from substrat.core.agents.lifecycle import Admit, Event, FreezeTurn, Phase, StartTurn, StopTurn, ThawTurn, step
 from substrat.core.agents.records import SYSTEM, Agent, Closed, Intent, Item, ItemKind, Turn
-from substrat.core.workspaces.clones import Stage
+from substrat.core.workspaces import clone_life
+from substrat.core.workspaces.clone_life import CloneCommand, CloneEvent
 from substrat.daemon.state.events import DaemonEvent
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
+
+_TOLD = {Phase.IDLE: CloneEvent.ASKED, Phase.QUEUED: CloneEvent.ASKED, Phase.ENDED: CloneEvent.OVER}
+"""What an agent's new phase is to its clone."""
 
 
 class Effects(Protocol):
@@ -40,7 +44,7 @@ class Effects(Protocol):
         """Delete an agent's files."""
 
     def prepare_clones(self) -> None:
-        """Have the clones made that agents want."""
+        """Have the clones made and set up that agents want, and those no more whose agents have ended."""
 
 
 class Change:
@@ -79,8 +83,6 @@ class Change:
     def put_clone(self, agent: Agent, clone: Clone) -> Agent:
         """Store an agent's clone and return the agent with it."""
         self._store.save_clone(clone)
-        if clone.stage in {Stage.WANTED, Stage.MADE}:
-            self.after(self._registry.effects.prepare_clones)
         return self.put(replace(agent, clone=clone))
 
     def put_any_clone(self, clone: Clone) -> None:
@@ -90,6 +92,24 @@ class Change:
             self.put_clone(agent, clone)
         else:
             self._store.save_clone(clone)
+
+    def step_clone(self, clone: Clone, event: CloneEvent) -> Clone:
+        """Take a step in a clone's life, store and return it, and carry out the step's commands after the commit.
+
+        Args:
+            clone: the clone, whose agent may be removed, with all else that the event changes.
+            event: the event.
+
+        Raises:
+            Refused: the clone's stage doesn't allow the event.
+        """
+        clone, commands = clone_life.step(clone, event)
+        if clone != self._registry.clone_of(clone.agent):
+            self.put_any_clone(clone)
+        self.admits = self.admits or CloneCommand.ADMIT in commands
+        if CloneCommand.PREPARE in commands:
+            self.after(self._registry.effects.prepare_clones)
+        return clone
 
     def put_wait(self, number: int, wait: Wait | None) -> None:
         """Store a wait; None: it is over and told."""
@@ -228,12 +248,10 @@ class Change:
         phase, commands = step(agent.phase, event, waiting=agent.waiting > 0, name=agent.name)
         since = agent.since if phase == agent.phase else self._registry.now()
         agent = self.put(replace(agent, phase=phase, since=since))
-        if phase in {Phase.IDLE, Phase.QUEUED} and agent.clone is not None and agent.clone.stage is Stage.FAILED:
-            agent = self.put_clone(agent, replace(agent.clone, stage=Stage.WANTED, error=None))
+        if agent.clone is not None and (event_of_clone := _TOLD.get(phase)) is not None:
+            agent = replace(agent, clone=self.step_clone(agent.clone, event_of_clone))
         if phase in {Phase.IDLE, Phase.QUEUED} and agent.unmet is not None:
             agent = self.put(replace(agent, unmet=None))
-        if phase == Phase.ENDED and agent.clone is not None and agent.clone.stage in {Stage.WANTED, Stage.MADE}:
-            self.after(self._registry.effects.prepare_clones)  # so that the making, or the set-up, ends too
         for command in commands:
             agent = self._perform(agent, command)
         return self.drop_waiting(agent, "has ended") if phase == Phase.ENDED else agent

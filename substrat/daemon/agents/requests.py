@@ -30,6 +30,7 @@ from substrat.errors import InvalidParams, LimitReached, NotFound, Refused
 
 if TYPE_CHECKING:
     from substrat.config import Config
+    from substrat.core.workspaces.clone_life import CloneEvent
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.overlap import Overlap
     from substrat.daemon.agents.change import Change
@@ -313,12 +314,12 @@ class AgentRequests:
             how = "frozen" if agent.phase == Phase.FROZEN else "running"
             raise Refused(f"{agent.name} is {how}: `substratctl end {agent.name}` first")
 
-    def remove(self, name: str, clone: Clone | None = None) -> None:
+    def remove(self, name: str, left: tuple[Clone, CloneEvent] | None = None) -> None:
         """Forget an agent.
 
         Args:
             name: its name or id.
-            clone: what is left of its clone; None: it had none.
+            left: its clone, and what this is to it, `LEAVE` or `PRUNE`; None: it had none.
 
         Raises:
             Refused: a turn of it is running.
@@ -327,8 +328,8 @@ class AgentRequests:
         self.check_removable(agent)
         with self.registry.change("agent removed") as change:
             change.remove(agent)
-            if clone is not None:
-                self._store.save_clone(clone)
+            if left is not None:
+                change.step_clone(*left)
 
     def unread(self, agent: Agent) -> int:
         """Count all that waits for an agent, also the messages that start no turn."""

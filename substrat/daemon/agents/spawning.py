@@ -27,6 +27,7 @@ from substrat.core.agents.rights import Policy, SharedPath
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
+from substrat.core.workspaces.clone_life import CloneEvent
 from substrat.core.workspaces.clones import Clone, ref_problem
 from substrat.core.workspaces.overlap import Claim, Overlap
 from substrat.daemon.state.events import DaemonEvent
@@ -169,6 +170,8 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
     )  # fmt: skip
     with registry.change("agent spawned") as change:
         agent = change.put(agent) if clone is None else change.put_clone(agent, clone)
+        if clone is not None:
+            change.step_clone(clone, CloneEvent.ASKED)
         sender = (parent.id, parent.name) if parent is not None else (OPERATOR, OPERATOR)
         by = f"agent {parent.name}" if parent else "the operator"
         where = f"a clone of {clone.repository}" if clone is not None else agent.workspace

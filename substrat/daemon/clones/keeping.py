@@ -21,7 +21,8 @@ from msgspec import Meta
 
 import substrat.treekeeper
 from sandbox.spec import Bind
-from substrat.core.workspaces.clones import Kept, OnlyHere, Stage
+from substrat.core.workspaces.clone_life import WITH_TREE
+from substrat.core.workspaces.clones import Kept, OnlyHere
 from substrat.daemon.clones import lfs_objects
 from substrat.daemon.clones.git_sandbox import GitFailed, python_mounts, said
 from substrat.daemon.sandboxes import build_spec, clone_mounts
@@ -48,7 +49,6 @@ _SECONDS = 120.0
 _NOTES = frozenset({"index", "seed", "status", "report", "kept"})
 _CONFIG = "/run/substrat/gitconfig"
 _PROGRAM = "/run/substrat/treekeeper.py"
-_WITHOUT_TREE = frozenset({Stage.WANTED, Stage.PRUNING, Stage.PRUNED})
 
 Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
@@ -111,7 +111,7 @@ class Keeping:
         """
         async with self.held(agent_id):
             agent = self._registry.get(agent_id)
-            if agent is None or agent.clone is None or agent.clone.stage in _WITHOUT_TREE:
+            if agent is None or agent.clone is None or agent.clone.stage not in WITH_TREE:
                 return None
             after = await self._keep_and_record(agent.clone, turn)
             return after.kept if after.unkept is None else None
@@ -127,7 +127,7 @@ class Keeping:
         """
         async with self.held(agent_id):
             clone = self._registry.clone_of(agent_id)
-            if clone is None or clone.stage in _WITHOUT_TREE or not os.path.lexists(clone.tree):
+            if clone is None or clone.stage not in WITH_TREE or not os.path.lexists(clone.tree):
                 return clone
             if self._registry.get(agent_id) is None and self._has_heir(clone):
                 return clone

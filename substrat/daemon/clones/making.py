@@ -19,6 +19,7 @@ from sandbox.spec import Bind, Mount
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent
 from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces.clone_life import PREPARING, CloneEvent
 from substrat.core.workspaces.clones import Clone, Stage
 from substrat.daemon.clones.git_sandbox import python_mounts, said
 from substrat.daemon.sandboxes import clone_mounts
@@ -178,7 +179,7 @@ class Making:
             self._registry.points.before("base noted")
             await self._repositories.update_refs(clone.git_dir, {clone.ref("base"): (base, None)})
             self._registry.points.after("base noted")
-        return replace(clone, base=made.base, with_wip=made.base != base, stage=Stage.MADE, error=None)
+        return replace(clone, base=made.base, with_wip=made.base != base)
 
     async def _head_of(self, parent: Agent) -> str | None:
         """Keep the work of a child's parent, and return its head."""
@@ -256,7 +257,7 @@ class Making:
         if agent is None or agent.phase == Phase.ENDED:
             return
         with self._registry.change("clone made") as change:
-            change.put_clone(agent, made)
+            change.step_clone(made, CloneEvent.MADE)
             at = f" at {made.base[:12]}" if made.base else ""
             text = f"its clone of {made.repository} is made: branch {made.branch}{at}"
             change.record(DaemonEvent(agent.id, None, "clone:created", text))
@@ -266,10 +267,9 @@ class Making:
         if agent is None or agent.clone is None:
             return
         with self._registry.change("clone set up") as change:
-            change.put_clone(agent, replace(agent.clone, stage=Stage.READY, error=None))
+            change.step_clone(agent.clone, CloneEvent.SET_UP)
             if done is not None:
                 change.record(DaemonEvent(agent.id, None, "clone:setup", done))
-            change.admits = True
 
     def _failed(self, agent_id: str, message: str) -> None:
         agent = self._registry.get(agent_id)
@@ -277,7 +277,7 @@ class Making:
             return
         kind = "clone:setup-failed"
         with self._registry.change("clone failed") as change:
-            agent = change.put_clone(agent, replace(agent.clone, stage=Stage.FAILED, error=message))
+            agent = replace(agent, clone=change.step_clone(replace(agent.clone, error=message), CloneEvent.FAILED))
             (failed,) = change.record(DaemonEvent(agent.id, None, kind, message))
             change.step(agent, Event.UNPREPARED)
             self._tell_parent(change, agent, message, failed)
@@ -313,7 +313,7 @@ def _has_git_directory(tree: str) -> bool:
 
 def _is_wanting(agent: Agent) -> bool:
     """Say whether something is to be done for an agent's clone."""
-    return agent.clone is not None and agent.clone.stage in {Stage.WANTED, Stage.MADE} and agent.phase != Phase.ENDED
+    return agent.clone is not None and agent.clone.stage in PREPARING and agent.phase != Phase.ENDED
 
 
 def prepare_directory(directory: str) -> None:

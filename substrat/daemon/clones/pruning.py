@@ -17,6 +17,7 @@ import trio
 
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.workspaces import clone_pruning as decisions
+from substrat.core.workspaces.clone_life import CloneEvent, step
 from substrat.core.workspaces.clones import Stage
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
@@ -111,12 +112,12 @@ class Pruning:
         await self._making.stop(agent_id)
         await self._keeping.keep_last(agent_id)
 
-    async def remove(self, agent: Agent, forget: Callable[[Clone | None], None]) -> Removed:
+    async def remove(self, agent: Agent, forget: Callable[[tuple[Clone, CloneEvent] | None], None]) -> Removed:
         """Remove an agent, after its work was kept a last time; its clone goes if nothing is only there.
 
         Args:
             agent: the agent, in whose sandbox nothing runs.
-            forget: removes the agent, and commits with that its clone as given; None: there is nothing of it any more.
+            forget: removes the agent, and commits with that the event that this is to its clone; None: it has no clone.
 
         Raises:
             Refused: the agent is held, or has begun a turn.
@@ -127,17 +128,15 @@ class Pruning:
         try:
             with self._registry.holds.holding(agent.id, f"{agent.name} is being removed"):
                 self._check_unused(agent)
-                if agent.clone.restoring is not None:
-                    raise Refused(f"{agent.name} is being put back to a turn: try again in a moment")
+                step(agent.clone, CloneEvent.LEAVE)  # it may refuse
                 await self._making.stop(agent.id)
                 clone = await self._keeping.keep_last(agent.id) or agent.clone
-                is_there = os.path.lexists(clone.tree) and clone.stage is not Stage.PRUNED
+                is_there = os.path.lexists(clone.tree)
                 goes = not decisions.contents(clone).only_here or not is_there
-                stage = Stage.PRUNING if goes and is_there else clone.stage
-                left = replace(clone, stage=stage, removed_at=self._registry.now())
-                forget(left)
+                clone = replace(clone, removed_at=self._registry.now())
+                forget((clone, CloneEvent.PRUNE if goes and is_there else CloneEvent.LEAVE))
                 if goes:
-                    await self._finish(left)
+                    await self._finish(self._registry.clone_of(agent.id) or clone)
         finally:
             self._registry.effects.prepare_clones()
             self._registry.admit()
@@ -151,7 +150,7 @@ class Pruning:
         clones = sorted(self._registry.store.clones(), key=lambda clone: order.get(clone.agent, -1))
         found = []
         for clone in clones:
-            if clone.stage not in {Stage.PRUNING, Stage.PRUNED} and os.path.lexists(clone.tree):
+            if clone.stage is not Stage.PRUNING and os.path.lexists(clone.tree):
                 size = await trio.to_thread.run_sync(_size, clone.tree, abandon_on_cancel=True)
                 found.append(StoredClone(clone, self._state(clone), size))
         return found
@@ -177,8 +176,7 @@ class Pruning:
         return [await self._prune(clone, unlanded=unlanded, dry_run=dry_run) for clone in self._chosen(names)]
 
     def _chosen(self, names: Sequence[str]) -> list[Clone]:
-        there = [clone for clone in self._registry.store.clones() if clone.stage is not Stage.PRUNED]
-        there = [clone for clone in there if os.path.lexists(clone.tree)]
+        there = [clone for clone in self._registry.store.clones() if os.path.lexists(clone.tree)]
         if not names:
             return [clone for clone in there if self._is_over(clone)]
         chosen: dict[str, Clone] = {}
@@ -202,8 +200,7 @@ class Pruning:
             with self._registry.holds.holding(clone.agent, f"the clone of {clone.name} is being looked at"):
                 if (agent := self._registry.get(clone.agent)) is not None:
                     self._check_unused(agent)
-                if clone.restoring is not None:
-                    return Pruned(clone, STAYS, "it is being put back to a turn: try again in a moment")
+                step(clone, CloneEvent.PRUNE)  # it may refuse
                 clone = await self._look_again(clone)
                 if decisions.contents(clone).work and not unlanded:
                     return Pruned(clone, STAYS, decisions.refusal_text(clone))
@@ -259,16 +256,14 @@ class Pruning:
 
     def _condemn(self, clone: Clone) -> Clone:
         now = self._registry.clone_of(clone.agent) or clone
-        condemned = replace(now, kept=clone.kept, stage=Stage.PRUNING)
         with self._registry.change("prune intended") as change:
-            change.put_any_clone(condemned)
-        return condemned
+            return change.step_clone(replace(now, kept=clone.kept), CloneEvent.PRUNE)
 
     def _forget(self, clone: Clone) -> None:
         agent = self._registry.get(clone.agent)
         with self._registry.change("tree pruned") as change:
             if agent is not None and agent.clone is not None:
-                change.put_clone(agent, replace(agent.clone, stage=Stage.PRUNED))
+                change.step_clone(agent.clone, CloneEvent.GONE)
             else:
                 self._registry.store.forget_clone(clone.agent)
             if clone.stage is Stage.PRUNING:

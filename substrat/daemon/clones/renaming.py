@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
-from substrat.core.workspaces.clones import PREFIX, Clone, Stage, ref_problem
+from substrat.core.workspaces.clone_life import PREPARING
+from substrat.core.workspaces.clones import PREFIX, Clone, ref_problem
 from substrat.daemon.agents import spawning
 from substrat.daemon.clones.repository import NOTHING
 from substrat.daemon.state.events import DaemonEvent
@@ -108,7 +109,7 @@ class Renaming:
             return
         if (problem := ref_problem(new)) is not None:
             raise InvalidParams(f"no clone's refs can be named after {new!r}: {problem}; choose another name")
-        if clone.stage in {Stage.WANTED, Stage.MADE} and now.phase != Phase.ENDED:
+        if clone.stage in PREPARING and now.phase != Phase.ENDED:
             raise Refused(f"the clone of {now.name} is just being made: try again in a moment")
         if clone.former_name is not None:
             raise Refused(f"the refs of {clone.former_name} are just being deleted: try again in a moment")

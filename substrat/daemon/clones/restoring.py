@@ -20,6 +20,7 @@ from sandbox.spec import Bind
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import clone_pruning as decisions
+from substrat.core.workspaces.clone_life import CloneEvent, step
 from substrat.core.workspaces.clones import Stage
 from substrat.daemon.clones.git_sandbox import python_mounts, said
 from substrat.daemon.clones.repository import NOTHING
@@ -127,7 +128,7 @@ class Restoring:
             self._failures.pop(agent.id, None)
             await until_stored(partial(self._intend, agent.id, turn))
         self._wanted.set()
-        while (found := self._registry.find(agent.id).clone) is not None and found.restoring is not None:
+        while (found := self._registry.find(agent.id).clone) is not None and found.stage is Stage.RESTORING:
             await self._registry.next_change(agent.id)
         if (failure := self._failures.pop(agent.id, None)) is not None:
             raise failure
@@ -151,7 +152,7 @@ class Restoring:
         while True:
             self._wanted.clear()
             for agent in list(self._registry.agents):
-                if agent.clone is not None and agent.clone.restoring is not None:
+                if agent.clone is not None and agent.clone.stage is Stage.RESTORING:
                     await self._finish(agent, agent.clone)
             await self._wanted.wait()
 
@@ -211,7 +212,7 @@ class Restoring:
         assert agent.clone is not None
         _check(agent)
         with self._registry.change("restore intended") as change:
-            change.put_clone(agent, replace(agent.clone, restoring=turn))
+            change.step_clone(replace(agent.clone, restoring=turn), CloneEvent.RESTORE)
 
     def _done(self, agent_id: str, turn: int, wip: str) -> None:
         agent = self._registry.get(agent_id)
@@ -219,20 +220,18 @@ class Restoring:
             return
         with self._registry.change("clone restored") as change:
             notice = decisions.restored_notice(turn)
-            change.put_clone(agent, replace(agent.clone, restoring=None, notice=notice, notice_turn=None))
+            change.step_clone(replace(agent.clone, notice=notice, notice_turn=None), CloneEvent.RESTORED)
             text, data = f"its clone is as it was at the end of turn {turn}", {"turn": turn, "commit": wip}
             change.record(DaemonEvent(agent.id, None, "clone:restored", text, data))
-            change.admits = True
 
     def _failed(self, agent_id: str, turn: int, message: str) -> None:
         agent = self._registry.get(agent_id)
         if agent is None or agent.clone is None:
             return
         with self._registry.change("restore failed") as change:
-            change.put_clone(agent, replace(agent.clone, restoring=None))
+            change.step_clone(agent.clone, CloneEvent.RESTORED)
             text = f"its clone couldn't be put back to turn {turn}: {message}"
             change.record(DaemonEvent(agent.id, None, "clone:not-restored", text))
-            change.admits = True
 
 
 def _check(agent: Agent) -> None:
@@ -243,7 +242,5 @@ def _check(agent: Agent) -> None:
         raise Refused(f"{name} {how} a turn: `substratctl suspend {name}` first")
     if agent.phase == Phase.ENDED:
         raise Refused(f"{name} has ended: `substratctl checkout {name} DIR` shows its work")
-    if clone is not None and clone.restoring is not None:
-        raise Refused(f"{name} is being put back to turn {clone.restoring}: try again in a moment")
-    if clone is not None and clone.stage is not Stage.READY:
-        raise Refused(f"the clone of {name} isn't ready: `substratctl show {name}` tells when it is")
+    if clone is not None:
+        step(clone, CloneEvent.RESTORE)  # it may refuse

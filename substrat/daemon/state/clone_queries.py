@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from substrat.core.agents.records import Closed
+from substrat.core.workspaces.clone_life import as_read
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere
 from substrat.core.workspaces.landing import Landing
 from substrat.daemon.state.database import Database
@@ -103,4 +104,4 @@ def _clone(row: CloneRow) -> Clone:
     kept = Kept(**{name: getattr(row, name) for name in Kept.__slots__ if name != "only_here"},
                 only_here=OnlyHere(**{name: getattr(row, name) for name in OnlyHere.__slots__}))  # fmt: skip
     own = {name: getattr(row, name) for name in Clone.__slots__ if name not in {"agent", "kept"}}
-    return Clone(agent=row.id, kept=kept, **own)
+    return as_read(Clone(agent=row.id, kept=kept, **own))

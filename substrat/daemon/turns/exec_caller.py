@@ -12,7 +12,7 @@ import trio
 
 from sandbox.bwrap import SETSID
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.workspaces.clones import Stage
+from substrat.core.workspaces.clone_life import CloneEvent, step
 from substrat.daemon.kernel import descriptors as kernel_descriptors
 from substrat.daemon.kernel import sockets
 from substrat.errors import InvalidParams, Refused, SandboxFailed
@@ -67,10 +67,8 @@ def check(agent: Agent, request: ExecRequest) -> None:
         raise SandboxFailed(f"the command can't have a terminal: there is no {SETSID}: apt install util-linux")
     if agent.phase == Phase.ENDED:
         raise Refused(f"{agent.name} has ended and has no sandbox any more: spawn another agent in {agent.workspace}")
-    if agent.clone is not None and agent.clone.restoring is not None:
-        raise Refused(f"{agent.name} is being put back to turn {agent.clone.restoring}: try again in a moment")
-    if agent.clone is not None and agent.clone.stage is Stage.WANTED:
-        raise Refused(f"the clone of {agent.name} isn't made yet: `substratctl show {agent.name}` tells when it is")
+    if agent.clone is not None:
+        step(agent.clone, CloneEvent.EXEC)  # it may refuse
 
 
 class Caller(NamedTuple):

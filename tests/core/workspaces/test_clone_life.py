@@ -1,11 +1,14 @@
 """A clone's life: each event with each stage, against a grid written down independently."""
 
+import ast
 import itertools
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import substrat
 from substrat.core.workspaces.clone_life import PREPARING, TABLE, WITH_TREE, CloneCommand, CloneEvent, as_read, step
 from substrat.core.workspaces.clones import Clone, Stage
 from substrat.errors import Refused
@@ -86,3 +89,16 @@ def test_every_stage_is_reachable_and_only_a_removal_is_for_good():
 def test_a_row_that_the_table_forbids_is_read_without_a_loss(stage, turn, read):
     stored = replace(clone(Stage.READY), stage=stage, restoring=turn, error="no room")
     assert as_read(stored) == replace(stored, stage=read)
+
+
+def writers_of_stages():
+    """The modules that give a clone another stage."""
+    root = Path(substrat.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and any(word.arg == "stage" for word in node.keywords):
+                yield path.relative_to(root).as_posix()
+
+
+def test_no_other_module_writes_a_stage():
+    assert set(writers_of_stages()) == {"core/workspaces/clone_life.py"}
