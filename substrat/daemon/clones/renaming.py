@@ -95,7 +95,7 @@ class Renaming:
             if refused is not None:
                 await self._delete(agent.clone.git_dir, made)
                 raise refused
-            await self._finish_one(self._clone_of(agent.id))
+            await self._finish_one(self._registry.clone_of(agent.id) or agent.clone)
         return self._registry.find(agent.id)
 
     def _check(self, agent: Agent, new: str) -> None:
@@ -178,19 +178,8 @@ class Renaming:
         except SubstratError as problem:
             log.warning("refs of a former name stay", name=former, reason=problem.message)
             return
-        await until_stored(partial(self._forget, clone.agent))
+        await until_stored(partial(self._forget, clone))
 
-    def _forget(self, agent_id: str) -> None:
-        clone = replace(self._clone_of(agent_id), former_name=None)
-        agent = self._registry.get(agent_id)
+    def _forget(self, clone: Clone) -> None:
         with self._registry.change("renaming finished") as change:
-            if agent is not None:
-                change.put_clone(agent, clone)
-            else:
-                self._registry.store.save_clone(clone)
-
-    def _clone_of(self, agent_id: str) -> Clone:
-        clone = self._registry.store.clone(agent_id)
-        if clone is None:
-            raise RuntimeError(f"the clone of {agent_id} is gone")
-        return clone
+            change.put_any_clone(replace(self._registry.clone_of(clone.agent) or clone, former_name=None))
