@@ -119,6 +119,8 @@ def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(house, app):
         (app / "secret" / str(number)).touch()
     failed = house.ctl("spawn", "fix", "-w", app, "--clone", "--wait", "/say hi")
     assert ".worktreeinclude names more than 2000 files" in failed.err
+    refused = house.ctl("restore", "fix", "--turn", "1")
+    assert (refused.code, "fix couldn't be made or set up: `substratctl resume fix`" in refused.error) == (1, True)
 
 
 def test_a_set_up_that_prints_much_keeps_its_beginning_and_its_end(house, app):
