@@ -317,6 +317,19 @@ def test_a_check_sees_nothing_of_the_daemons_own_directories(house, app):
     assert (code, outcome["check"]["output"].split()) == (1, [".", ".."])
 
 
+def test_the_last_lines_of_a_check_whose_time_is_up_are_kept_and_told_to_the_person_alone(house, app):
+    house.start(config="[clone]\ncheck_seconds = 3.0\n")
+    house.spawn("fix", app, commit("a.txt"), "--clone")
+    refused = house.ctl("merge", "fix", "--check", "echo 12 of 90; echo hangs >&2; exec sleep 600")
+    text = "the check `echo 12 of 90; echo hangs >&2; exec sleep 600` took longer than `clone.check_seconds`, 3 s"
+    assert refused.err.splitlines() == [
+        f"substratctl: {text}, on fix's merged files; nothing was changed", "  12 of 90", "  hangs",
+    ], refused  # fmt: skip
+    assert [event["data"]["output"] for event in house.events("fix", "clone:check-failed")] == ["12 of 90\nhangs"]
+    assert house.show("fix")["attention"]["text"] == f"check failed: {text}"
+    assert house.show("fix")["turn"]["number"] == 1
+
+
 def test_a_check_waits_for_its_agents_turn_which_waits_for_the_check(house, app):
     house.start()
     house.spawn("fix", app, commit("a.txt"), "--clone")

@@ -22,7 +22,7 @@ class Check(NamedTuple):
         state: `passed` or `failed`.
         text: one sentence.
         output: its last lines, at most 60 and 8 KiB.
-        line: the last one that isn't empty.
+        line: the last one that isn't empty; empty for a check whose time was up.
         is_of_work: whether it failed because of the work, as a test does, and not because it couldn't run or was killed.
     """
 
@@ -44,7 +44,7 @@ def judged(command: str, status: int | None, printed: bytes, seconds: float) -> 
     Args:
         command: the command.
         status: its exit status; None: its time was up.
-        printed: what it has printed.
+        printed: all that it has printed, until its time was up.
         seconds: how long it may take.
     """
     output = last_lines(printed)
@@ -53,7 +53,8 @@ def judged(command: str, status: int | None, printed: bytes, seconds: float) -> 
     if status == 0:
         return Check(PASSED, f"the check `{command}` passes", output, line)
     if status is None:
-        return Check(FAILED, f"the check `{command}` took longer than `clone.check_seconds`, {seconds:g} s", output, line)
+        # Its last line is no reason: it may say that all was well until then.
+        return Check(FAILED, f"the check `{command}` took longer than `clone.check_seconds`, {seconds:g} s", output)
     if status in _NOT_RUN:
         return Check(FAILED, f"the check `{command}` can't be run where checks run ({status}){words}", output, line)
     if status > _KILLED:

@@ -148,8 +148,8 @@ class CheckRoom:
                 bubblewrap, line, mounts, clone.repository, await self._unreadable.paths(), seconds,
                 limits=limits, variables=variables,
             )  # fmt: skip
-        except TookTooLong:
-            return checks.judged(command, None, b"", seconds)
+        except TookTooLong as late:
+            return checks.judged(command, None, late.output, seconds)
         return checks.judged(command, done.status, done.output, seconds)
 
     def _make(self, agent: Agent) -> str:

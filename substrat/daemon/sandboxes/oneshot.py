@@ -48,7 +48,16 @@ _ENVIRONMENT = {
 
 
 class TookTooLong(SandboxFailed):
-    """The program was killed because its time was up."""
+    """The program was killed because its time was up.
+
+    Args:
+        message: one sentence.
+        output: its standard output until then.
+    """
+
+    def __init__(self, message: str, output: bytes) -> None:
+        super().__init__(message)
+        self.output = output
 
 
 class OneshotResult(NamedTuple):
@@ -103,23 +112,30 @@ async def run(
         given = numbers if bubblewrap.takes_descriptors else {}
         options = bwrap.options(spec, watched=False, descriptors=given, tied=True)
         line = (bubblewrap.path, "--seccomp", str(_FILTER_FD), *options, "--", *bwrap.program(spec))
+        printed = (bytearray(), bytearray())
         try:
             with trio.fail_after(patience):
-                done = await _run(line, (call_filter, *(opened if given else ())), environment)
+                done = await _run(line, (call_filter, *(opened if given else ())), environment, printed)
         except trio.TooSlowError:
-            raise TookTooLong(f"{command[0]} didn't end within {patience:g} s in its sandbox") from None
+            raise TookTooLong(f"{command[0]} didn't end within {patience:g} s in its sandbox", bytes(printed[0])) from None
     if done is None:
         raise SandboxFailed(f"{command[0]} printed more than {_MAX_OUTPUT >> 20} MiB in its sandbox")
     if isinstance(done, OSError):
         descriptors.refuse_shortage(done)
         raise SandboxFailed(f"{bubblewrap.path} can't be started: {done.strerror}")
-    return done
+    return OneshotResult(done, *map(bytes, printed))
 
 
 async def _run(
-    line: tuple[str, ...], inherited: tuple[int, ...], environment: Mapping[str, str]
-) -> OneshotResult | OSError | None:
-    """Run a command that inherits descriptors from `_FILTER_FD` on; a failure to start is returned."""
+    line: tuple[str, ...],
+    inherited: tuple[int, ...],
+    environment: Mapping[str, str],
+    printed: tuple[bytearray, bytearray],
+) -> int | OSError | None:
+    """Run a command that inherits descriptors from `_FILTER_FD` on, and return its exit status.
+
+    A failure to start is returned; None: it has printed too much.
+    """
     with ExitStack() as stack:
         try:
             reading, writing = _pipes(stack)
@@ -136,8 +152,7 @@ async def _run(
         pidfd = closed_by(stack, process.open_own(started))
         status: int | None = None
         try:
-            texts = await _collect_all(reading)
-            if texts is not None:
+            if await _collect_all(reading, printed):
                 await trio.lowlevel.wait_readable(pidfd)
                 status = os.waitstatus_to_exitcode(os.waitpid(started.pid, 0)[1])
         finally:
@@ -145,7 +160,7 @@ async def _run(
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_SECONDS):
                     await sandbox_process.kill_sandbox_of(started.pid, pidfd)
                     await process.wait_exit(started, pidfd)
-    return OneshotResult(status, *texts) if texts is not None and status is not None else None
+    return status
 
 
 def _pipes(stack: ExitStack) -> tuple[list[int], list[int]]:
@@ -166,13 +181,12 @@ def _pipes(stack: ExitStack) -> tuple[list[int], list[int]]:
     return reading, writing
 
 
-async def _collect_all(reading: list[int]) -> tuple[bytes, bytes] | None:
-    """Read standard output and error to their ends; None: there is too much of it."""
-    output, errors = bytearray(), bytearray()
+async def _collect_all(reading: list[int], printed: tuple[bytearray, bytearray]) -> bool:
+    """Read standard output and error to their ends; returns False if there is too much of it."""
     async with trio.open_nursery() as nursery:
-        for descriptor, into in zip(reading, (output, errors), strict=True):
+        for descriptor, into in zip(reading, printed, strict=True):
             nursery.start_soon(_collect, descriptor, into, nursery.cancel_scope)
-    return None if max(len(output), len(errors)) > _MAX_OUTPUT else (bytes(output), bytes(errors))
+    return max(map(len, printed)) <= _MAX_OUTPUT
 
 
 async def _collect(descriptor: int, into: bytearray, everything: trio.CancelScope) -> None:

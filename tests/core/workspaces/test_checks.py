@@ -17,7 +17,7 @@ SAID = {
 def test_only_what_the_work_has_done_is_told_to_its_agent(status):
     check = checks.judged("make test", status, b"good\nbad\n\n", 1.5)
     assert (check.state, check.text, check.is_of_work) == SAID[status]
-    assert (check.output, check.line) == ("good\nbad", "bad")
+    assert (check.output, check.line) == ("good\nbad", "" if status is None else "bad")
 
 
 def test_the_last_lines_are_kept_within_bounds_and_show_nothing_to_a_terminal():
