@@ -232,7 +232,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             check_room = CheckRoom(
                 registry, git_sandbox, preparer.machine, preparer.unreadable, layout, user, preparer.protector, trash
             )
-            landings = Landings(registry, repositories, landing_git, host_git, check_room, landing_wanted)
+            landings = Landings(registry, repositories, landing_git, host_git, check_room, families.queue, landing_wanted)
             allow_lists = AllowLists(registry, networks)
             renaming = Renaming(registry, families.waits, repositories, git_sandbox, keeping, exec_sessions.check_none)
             pruning = Pruning(registry, repositories, keeping, making, exec_sessions.check_none)

@@ -193,6 +193,13 @@ def starts(waiting: Iterable[Waiting], served: Mapping[str, int], room: int) -> 
     return list(found.values())[:room]
 
 
+class Running(NamedTuple):
+    """How many turns run, and how many checks of landings, each of which counts as a turn."""
+
+    turn: int
+    check: int = 0
+
+
 class Place(NamedTuple):
     """An agent's place in the queue.
 
@@ -214,14 +221,14 @@ class Place(NamedTuple):
 
 
 def places(
-    waiting: Sequence[Waiting], served: Mapping[str, int], running: int, most: int, closed: str | None
+    waiting: Sequence[Waiting], served: Mapping[str, int], running: Running, most: int, closed: str | None
 ) -> list[Place]:
     """Return the queue: who begins when, and why each waits.
 
     Args:
         waiting: the agents that wait.
         served: as for `order`.
-        running: how many turns run.
+        running: the turns and checks that run.
         most: how many may at once.
         closed: why no turn at all starts, as a sentence; None: turns start.
     """
@@ -233,12 +240,27 @@ def places(
     ]
 
 
-def _reason(one: Waiting, position: int, running: int, most: int, closed: str | None) -> str:
+def check_waits(running: Running, closed: str | None) -> str:
+    """Say why the check of a landing waits for room.
+
+    Args:
+        running: the turns and checks that run.
+        closed: as for `places`.
+    """
+    return f"its check waits: {closed or _busy(running)}"
+
+
+def _reason(one: Waiting, position: int, running: Running, most: int, closed: str | None) -> str:
     if one.obstacle is not None:
         return one.obstacle.text
     if closed is not None:
         return closed
-    if position <= most - running:
+    if position <= most - sum(running):
         return "its turn is about to begin"
-    turns = "1 turn runs" if running == 1 else f"{running} turns run"
-    return f"place {position} in the queue: {turns}, as many as may at once (turns.max_running)"
+    return f"place {position} in the queue: {_busy(running)}"
+
+
+def _busy(running: Running) -> str:
+    counted = [f"{number} {word}{'s' if number != 1 else ''}" for word, number in running._asdict().items() if number]
+    verb = "runs" if sum(running) == 1 else "run"
+    return f"{' and '.join(counted) or '0 turns'} {verb}, as many as may at once (turns.max_running)"

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.landing_git import LandingGit
     from substrat.daemon.clones.persons_git import PersonsGit
     from substrat.daemon.clones.repository import Repositories
+    from substrat.daemon.families.queue import Queue
     from substrat.daemon.workspaces.git_places import GitPlaces
 
 log = structlog.get_logger("substrat.landing")
@@ -86,6 +87,7 @@ class Landings:
         git: git's part of it before the branch moves.
         host: moves the branch.
         room: runs checks.
+        queue: lets them begin.
         wanted: is set when a landing was asked for.
     """
 
@@ -96,6 +98,7 @@ class Landings:
         git: LandingGit,
         host: HostGit,
         room: CheckRoom,
+        queue: Queue,
         wanted: Wakeup,
     ) -> None:
         self._registry = registry
@@ -104,6 +107,7 @@ class Landings:
         self._git = git
         self._host = host
         self._room = room
+        self._queue = queue
         self._wanted = wanted
         self._records = LandingRecords(registry, repositories)
         self._busy: set[tuple[str, str]] = set()
@@ -214,6 +218,7 @@ class Landings:
         await until_stored(partial(self._records.decide, landing, outcome, is_heard=is_heard))
         self._tell_clients()
         self._steps.pop(landing.id, None)
+        self._waiting.pop(landing.id, None)
         self._taken_up.pop(landing.id, ExitStack()).close()
         return outcome.kind in FINE
 
@@ -340,12 +345,17 @@ class Landings:
         return _Looked(Move(commit, tip, persons.programs), checkout, (*unsigned, *told, *made), check)
 
     async def _checked(self, agent: Agent, clone: Clone, landing: Landing, commit: str) -> Check:
-        """Run a landing's check on a commit while no sandbox can write in the clone, whose files the check sees."""
+        """Run a landing's check on a commit while no sandbox can write in the clone, whose files the check sees.
+
+        It takes room from turns only when it can begin: its own agent's turn may be the one that it waits for.
+        """
         closures, command = self._registry.closures, landing.check_command or "true"
         with closures.closing((clone.tree,), f"a check of {clone.name}'s work runs"):
             await self._waited(landing, (clone.tree,), landing_outcome.waits_for_check)
-            self._steps[landing.id] = f"its check `{command}` runs"
-            return await self._room.check(agent, clone, commit, command)
+            async with self._queue.checking(partial(self._tell_wait, landing)):
+                self._waiting.pop(landing.id, None)
+                self._steps[landing.id] = f"its check `{command}` runs"
+                return await self._room.check(agent, clone, commit, command)
 
     def _known_people(self, agent: Agent, persons: PersonsGit) -> frozenset[str]:
         """Return the names that commits of an agent's, and of its family's, have unless they choose others."""
@@ -376,19 +386,21 @@ class Landings:
         """
 
         def tell(users: list[User]) -> None:
-            if self._registry.get(landing.agent) is None:
-                raise Refused(_REMOVED)
             turns = [user.name for user in users if user.has_turn]
-            sentence = sentence_of(turns, [user.name for user in users if not user.has_turn])
-            if self._waiting.get(landing.id) != sentence:
-                self._waiting[landing.id] = sentence
-                self._tell_clients()
+            self._tell_wait(landing, sentence_of(turns, [user.name for user in users if not user.has_turn]))
 
         try:
             await self._registry.closures.unused(places, tell)
         finally:
             has_waited = self._waiting.pop(landing.id, None) is not None
         return has_waited
+
+    def _tell_wait(self, landing: Landing, sentence: str) -> None:
+        if self._registry.get(landing.agent) is None:
+            raise Refused(_REMOVED)
+        if self._waiting.get(landing.id) != sentence:
+            self._waiting[landing.id] = sentence
+            self._tell_clients()
 
     def _landed(self, agent: Agent, landing: Landing, commit: str, head: str, rest: str) -> Outcome:
         return Outcome(LANDED, f"{agent.name}'s work is in {landing.target} at {commit[:12]}{rest}", commit, head=head)

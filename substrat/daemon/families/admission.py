@@ -1,4 +1,4 @@
-"""Starts the turns of agents that wait: as many as may run at once, in the order of `core.families.scheduling`."""
+"""Starts checks, and turns in the order of `core.families.scheduling`: as many as may run at once."""
 
 from __future__ import annotations
 
@@ -64,19 +64,20 @@ class Admission:
         self._is_open = False
 
     def admit(self) -> None:
-        """Start the turns of agents that wait, as many as may run at once."""
+        """Start checks and the turns of agents that wait, as many as may run at once."""
         if not self._is_open:
             return
         registry, queue = self._registry, self._queue
-        room = queue.most_running - registry.running
+        room = queue.room
         waiting = queue.waiting()
         ready = [one for one in waiting if one.obstacle is None]
-        may_start = self._disk_gate.look(registry.config.disk.free, needed=bool(ready) and room > 0)
+        may_start = self._disk_gate.look(registry.config.disk.free, needed=(bool(ready) or queue.has_checks) and room > 0)
         obstacles = {one.agent: one.obstacle for one in waiting if one.obstacle is not None}
         for agent_id, obstacle in obstacles.items():
             _wait(registry, agent_id, obstacle)
         held = {agent_id: one.text for agent_id, one in obstacles.items() if one.kind is ObstacleKind.ACCOUNT}
         self._tell(ObstacleKind.ACCOUNT, held)
+        room -= queue.begin_checks(room if may_start else 0)
         if not may_start:
             self._tell(None, {one.agent: self._disk_gate.reason or "" for one in ready})
             return

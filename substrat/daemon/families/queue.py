@@ -1,17 +1,24 @@
-"""The queue of the agents that wait for their turns: who can't begin and why, and the order of those who can."""
+"""The queue of the agents that wait for their turns: who can't begin and why, and the order of those who can.
+
+The check of a landing counts as a running turn. It begins before all turns that wait, because nothing else of its landing
+goes on meanwhile, and at most one a branch waits.
+"""
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+
+import trio
 
 from sandbox import host
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.families import scheduling
-from substrat.core.families.scheduling import Facts, Waiting
+from substrat.core.families.scheduling import Facts, Running, Waiting
 from substrat.daemon.agents import mail
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from substrat.core.agents.records import Agent
     from substrat.core.families.scheduling import Place
@@ -44,6 +51,9 @@ class Queue:
         before = sorted(turns, key=lambda turn: turn.started_at)
         self._begun = {turn.agent: number for number, turn in enumerate(before, 1)}
         self._count = len(before)
+        self._waiting_checks: list[object] = []
+        self._running_checks: list[object] = []
+        self._looked = trio.Event()
 
     @property
     def closed(self) -> str | None:
@@ -54,6 +64,52 @@ class Queue:
     def most_running(self) -> int:
         """How many turns may run at once."""
         return scheduling.most_running(self._registry.config.turns.max_running, host.machine_memory())
+
+    @property
+    def room(self) -> int:
+        """How many turns or checks may begin; less than 1: none."""
+        return self.most_running - sum(self._running)
+
+    @property
+    def _running(self) -> Running:
+        return Running(self._registry.running, len(self._running_checks))
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether a check waits."""
+        return bool(self._waiting_checks)
+
+    @asynccontextmanager
+    async def checking(self, tell: Callable[[str], None]) -> AsyncIterator[None]:
+        """Wait until a check may begin, and count it as a running turn.
+
+        Args:
+            tell: is given why it waits, as a sentence, at each change of any agent; it may raise an error.
+        """
+        check = object()
+        self._waiting_checks.append(check)
+        try:
+            self._registry.admit()
+            while check in self._waiting_checks:
+                tell(scheduling.check_waits(self._running, self.closed))
+                await self._looked.wait()
+            yield
+        finally:
+            (self._waiting_checks if check in self._waiting_checks else self._running_checks).remove(check)
+            # The next one is admitted by the timer, which a daemon that is stopping has ended, so it starts no turn.
+            self._registry.wake_at(self._registry.now())
+
+    def begin_checks(self, room: int) -> int:
+        """Begin checks that wait, the first one first, as many as there is room for; returns how many."""
+        begun, self._waiting_checks = self._waiting_checks[: max(room, 0)], self._waiting_checks[max(room, 0) :]
+        self._running_checks += begun
+        self._look()
+        return len(begun)
+
+    def _look(self) -> None:
+        """Have the checks that wait look at how they stand."""
+        self._looked.set()
+        self._looked = trio.Event()
 
     def waiting(self) -> list[Waiting]:
         """Return every agent that waits for a turn, with what keeps it from beginning."""
@@ -81,7 +137,7 @@ class Queue:
 
     def places(self) -> list[Place]:
         """Return every agent that waits with its place and the reason, the next to begin first."""
-        return scheduling.places(self.waiting(), self._served(), self._registry.running, self.most_running, self.closed)
+        return scheduling.places(self.waiting(), self._served(), self._running, self.most_running, self.closed)
 
     def began(self, agent: Agent) -> None:
         """Note that a turn of an agent begins."""
@@ -92,6 +148,7 @@ class Queue:
         """Forget the agents that a committed change has removed."""
         for agent_id in change.removed:
             self._begun.pop(agent_id, None)
+        self._look()
 
     def _served(self) -> dict[str, int]:
         """Return for each family when its last turn began, by the count of turns."""

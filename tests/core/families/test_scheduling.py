@@ -14,7 +14,9 @@ from substrat.core.families.scheduling import (
     Facts,
     Obstacle,
     ObstacleKind,
+    Running,
     Waiting,
+    check_waits,
     most_running,
     obstacle,
     order,
@@ -118,15 +120,19 @@ def test_reasons_are_sentences_about_the_place():
         Waiting("y", "lead", Priority.NORMAL, 3, Obstacle(ObstacleKind.NEEDS, "it begins when w has succeeded")),
         Waiting("z", "anna", Priority.NORMAL, 4),
     ]  # fmt: skip
-    found = places(waiting, {"lead": 1}, running=3, most=4, closed=None)
+    found = places(waiting, {"lead": 1}, Running(3), most=4, closed=None)
     assert [(place.position, place.agent, place.reason) for place in found] == [
         (1, "x", "its turn is about to begin"),
         (2, "z", "place 2 in the queue: 3 turns run, as many as may at once (turns.max_running)"),
         (3, "w", "place 3 in the queue: 3 turns run, as many as may at once (turns.max_running)"),
         (4, "y", "it begins when w has succeeded"),
     ]
-    closed = places(waiting, {}, running=0, most=4, closed="5 MiB are free")
+    closed = places(waiting, {}, Running(0), most=4, closed="5 MiB are free")
     assert [place.reason for place in closed] == ["5 MiB are free"] * 3 + ["it begins when w has succeeded"]
+    full = places(waiting, {}, Running(turn=1, check=1), most=2, closed=None)
+    assert full[0].reason == "place 1 in the queue: 1 turn and 1 check run, as many as may at once (turns.max_running)"
+    assert check_waits(Running(0, check=1), None).startswith("its check waits: 1 check runs, as many")
+    assert check_waits(Running(2), "5 MiB are free") == "its check waits: 5 MiB are free"
 
 
 def agent(**changes):

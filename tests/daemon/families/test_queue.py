@@ -4,12 +4,15 @@ import random
 import uuid
 
 import pytest
+import trio
+import trio.testing
 
 from substrat.core.agents.records import Priority
 from substrat.core.families.account_gate import SPREAD_S
 from substrat.core.families.waits import WaitMode
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
+PATIENCE = 30
 LIMIT = "ActionRequiredError: You're out of usage."
 
 
@@ -92,6 +95,72 @@ def test_families_take_turns_and_children_have_their_parents_priority(new_house)
     assert queue(house) == ["kid", "anna"]
     house.restart()
     assert queue(house) == ["kid", "anna"]
+
+
+async def test_a_check_takes_the_next_turns_place_and_gives_it_back(new_house):
+    house = new_house(turns={"max_running": 1})
+    house.spawn("anna", "work")
+    told: list[str] = []
+    go = trio.Event()
+
+    async def check():
+        async with house.families.queue.checking(told.append):
+            await go.wait()
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(check)
+            nursery.start_soon(check)
+            await trio.testing.wait_all_tasks_blocked()
+            house.spawn("bob", "work")
+            await trio.testing.wait_all_tasks_blocked()
+            assert set(told) == {"its check waits: 1 turn runs, as many as may at once (turns.max_running)"}
+            house.finish("anna")
+            await trio.testing.wait_all_tasks_blocked()
+            house.registry.admit()
+            assert house.state("bob") == "queued"
+            (place,) = house.families.queue.places()
+            assert place.reason == "place 1 in the queue: 1 check runs, as many as may at once (turns.max_running)"
+            assert told[-1].startswith("its check waits: 1 check runs"), "the other one"
+            go.set()
+            for _ in range(2):  # the other one first
+                await trio.testing.wait_all_tasks_blocked()
+                later(house, house.runner.admissions[-1])
+    assert house.state("bob") == "running"
+
+
+async def test_a_check_that_is_no_longer_wanted_leaves_the_queue(new_house):
+    house = new_house(turns={"max_running": 1})
+    house.spawn("anna", "work")
+
+    def refuse(reason):
+        raise Refused(reason)
+
+    with trio.fail_after(PATIENCE), pytest.raises(Refused):
+        async with house.families.queue.checking(refuse):
+            pass
+    house.spawn("bob", "work")
+    house.finish("anna")
+    assert house.state("bob") == "running"
+
+
+async def test_no_check_begins_below_the_free_space_that_turns_need(new_house):
+    free = [0]
+    house = new_house(lambda _path: free[0], disk={"free": 1 << 20})
+    told: list[str] = []
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+
+            async def check():
+                async with house.families.queue.checking(told.append):
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(check)
+            await trio.testing.wait_all_tasks_blocked()
+            assert "0 MiB are free at /state, and disk.free" in told[-1]
+            free[0] = 2 << 20
+            later(house, house.runner.admissions[-1])
+            await trio.sleep_forever()
 
 
 def test_a_need_that_is_removed_or_ended_fails_and_so_does_what_needs_that_in_turn(house):
