@@ -226,7 +226,12 @@ class DiskKeys(msgspec.Struct, frozen=True):
         90 * 86400.0
     )
     free: Annotated[
-        int, Meta(ge=0, description="bytes that must be free where the state is for a turn to start; 0: it isn't looked at")
+        int,
+        Meta(
+            ge=0,
+            description="bytes that must be free where the state is for a turn to start, and where clones lie while a "
+            "check runs; 0: it isn't looked at",
+        ),
     ] = 512 * MIB
 
 

@@ -25,6 +25,28 @@ def free_bytes(path: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def shortage(path: str, wanted: int, free: Callable[[str], int] = free_bytes) -> str | None:
+    """Say that less is free than must be; None: enough is.
+
+    Args:
+        path: a directory on the disk.
+        wanted: how many bytes must be free; 0: any number.
+        free: how many bytes are free where a directory is.
+    """
+    if not wanted:
+        return None
+    try:
+        found = free(path)
+    except OSError as problem:
+        return f"{path} can't be looked at: {problem.strerror}"
+    if found >= wanted:
+        return None
+    return (
+        f"{found // _MIB} MiB are free at {path}, and disk.free of the configuration asks for {-(-wanted // _MIB)} MiB: "
+        f"make room"
+    )
+
+
 class DiskGate:
     """Says whether turns may start.
 
@@ -60,7 +82,7 @@ class DiskGate:
             wanted: how many bytes must be free; 0: any number.
             needed: whether any turn would start.
         """
-        reason = self._shortage(wanted) if needed else None
+        reason = self._descriptors() or shortage(self._state, wanted, self._free) if needed else None
         if reason is not None and self.reason is None:
             log.warning("no turn starts", reason=reason)
         elif reason is None and self.reason is not None:
@@ -77,19 +99,3 @@ class DiskGate:
         if not now + PAUSE / 2 <= self._next_look <= now + PAUSE:
             self._next_look = now + PAUSE
             self._wake_at(self._next_look)
-
-    def _shortage(self, wanted: int) -> str | None:
-        if (used_up := self._descriptors()) is not None:
-            return used_up
-        if not wanted:
-            return None
-        try:
-            free = self._free(self._state)
-        except OSError as problem:
-            return f"{self._state} can't be looked at: {problem.strerror}"
-        if free >= wanted:
-            return None
-        return (
-            f"{free // _MIB} MiB are free at {self._state}, and disk.free of the configuration asks for "
-            f"{-(-wanted // _MIB)} MiB: make room"
-        )

@@ -18,12 +18,15 @@ import trio
 from sandbox import host
 from sandbox.spec import Bind, Overlay, Tmpfs
 from substrat.core.workspaces import checks
+from substrat.daemon.agents import disk_gate
 from substrat.daemon.clones.git_sandbox import said
 from substrat.daemon.sandboxes import build_spec, clone_mounts, oneshot
 from substrat.daemon.sandboxes.oneshot import TookTooLong
-from substrat.errors import Refused
+from substrat.errors import Refused, SubstratError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from sandbox.host import Bubblewrap
     from sandbox.spec import Mount
     from substrat.core.agents.records import Agent
@@ -48,6 +51,8 @@ git read-tree "$1" && { git update-index -q --refresh; git reset -q --hard "$1";
 # The same for a bubblewrap that has no overlay: $1 is the commit, and nothing is there but its files.
 _PUT_ALONE = 'git --work-tree=. read-tree "$1" && git --work-tree=. checkout-index -a -f'
 _PREFIX = "check-"
+_LOOK_SECONDS = 1.0
+"""Seconds between two looks at the disk: no event tells that it is nearly full."""
 _VARIABLES = "/run/substrat/variables"
 _RUN = f'set -a; . {_VARIABLES}; set +a; exec 2>&1; exec /bin/sh -c "$1"'
 _REPOSITORY = "/run/substrat/repository"
@@ -97,21 +102,50 @@ class CheckRoom:
             command: the command, for a shell.
 
         Raises:
-            Refused: the files can't be put there; the message is git's.
+            Refused: the files can't be put there, and the message is git's; or the disk is nearly full.
             SubstratError: there can be no sandbox.
         """
+        place = await trio.to_thread.run_sync(self._make, agent)
+        try:
+            return await self._while_disk_lasts(clone, lambda: self._check(agent, clone, place, commit, command))
+        finally:
+            self._trash.discard(place)
+
+    async def _check(self, agent: Agent, clone: Clone, place: str, commit: str, command: str) -> Check:
         bubblewrap, why_empty = await self._machine.find_bubblewrap(), None
         if not bubblewrap.has_overlay:
             why_empty = f"bubblewrap {'.'.join(map(str, bubblewrap.version))} has no --overlay, which came with 0.11"
         elif not await trio.to_thread.run_sync(os.path.isdir, clone.tree):
             why_empty = f"the clone of {clone.name} is gone"
-        place = await trio.to_thread.run_sync(self._make, agent)
-        try:
-            shown = await self._show(clone, place, commit, is_empty=why_empty is not None)
-            check = await self._run(bubblewrap, (*self._surroundings(agent, place), *shown), clone, command)
-        finally:
-            self._trash.discard(place)
+        shown = await self._show(clone, place, commit, is_empty=why_empty is not None)
+        check = await self._run(bubblewrap, (*self._surroundings(agent, place), *shown), clone, command)
         return check if why_empty is None else check._replace(text=f"{check.text} (without ignored files: {why_empty})")
+
+    async def _while_disk_lasts(self, clone: Clone, work: Callable[[], Awaitable[Check]]) -> Check:
+        """Do the work of a check unless the disk is nearly full; it ends before any turn must, because it can run again."""
+        found: Check | SubstratError | None = None
+        short: str | None = None
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                nonlocal short
+                while True:
+                    short = disk_gate.shortage(self._layout.trees, self._registry.config.disk.free)
+                    if short is not None:
+                        nursery.cancel_scope.cancel()
+                    await trio.sleep(_LOOK_SECONDS)
+
+            nursery.start_soon(watch)
+            try:
+                found = await work()
+            except SubstratError as problem:  # returned, so that the nursery doesn't wrap it
+                found = problem
+            nursery.cancel_scope.cancel()
+        if found is None:
+            raise Refused(f"the check of {clone.name}'s work was ended: {short}")
+        if isinstance(found, SubstratError):
+            raise found
+        return found
 
     def forget_earlier(self) -> None:
         """Remove the rooms that a killed daemon has left."""
