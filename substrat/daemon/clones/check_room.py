@@ -1,9 +1,10 @@
 """Runs checks of merged work in a room like the agent's: its clone's files as they are, with the merged commit in them.
 
 The room is an overlay, so ignored files (`node_modules`, `.venv`, what the set-up has made) are there without a copy, each
-change goes to a directory that is thrown away, and uncommitted files aren't there. It stands at the person's own path, with
-the agent's variables, `agent.path`, `agent.bind_ro` and, read-only, its `~/.cache`; it has no network and no login. The
-ignored files are the agent's: a check judges the work of an honest agent.
+change goes to a directory that is thrown away, and uncommitted files aren't there. For a bubblewrap that has no overlay the
+ignored files are copied, up to a limit. The room stands at the person's own path, with the agent's variables, `agent.path`,
+`agent.bind_ro` and, read-only, its `~/.cache`; it has no network and no login. The ignored files are the agent's: a check
+judges the work of an honest agent.
 """
 
 from __future__ import annotations
@@ -41,21 +42,41 @@ if TYPE_CHECKING:
     from substrat.daemon.workspaces.protector import WorkspaceProtector
     from substrat.daemon.workspaces.user import User
 
-# Puts commit $1 in the place of what the agent has there. git takes unchanged files for such by their contents, so they
-# keep their times and aren't copied; one `f` of `clean` would leave nested repositories.
+_TREE = "/run/substrat/tree"
+# Puts commit $1 in the place of what the agent has there, or into an empty directory, in a repository with the objects of
+# the directories that follow. git takes unchanged files for such by their contents, so they keep their times and aren't
+# copied; one `f` of `clean` would leave nested repositories.
 _PUT = """\
+commit=$1
+shift
+if [ ! -e .git ]; then
+  form=sha1; [ ${#commit} = 40 ] || form=sha256
+  git init -q -b check --template= --object-format=$form && printf '%s\\n' "$@" >.git/objects/info/alternates || exit
+fi
 rm -f .git/index .git/index.lock || exit
 alias git='git -c core.sparseCheckout=false'
-git read-tree "$1" && { git update-index -q --refresh; git reset -q --hard "$1"; } && git clean -qffd
+git read-tree "$commit" && { git update-index -q --refresh; git reset -q --hard "$commit"; } && git clean -qffd
 """
-# The same for a bubblewrap that has no overlay: $1 is the commit, and nothing is there but its files.
-_PUT_ALONE = 'git --work-tree=. read-tree "$1" && git --work-tree=. checkout-index -a -f'
+# Copies from a clone what an overlay would show besides the commit's files: the ignored files, and the git directory. git
+# lists a link as such, and cp copies it as one. $1: how many bytes that may be.
+_COPY = f"""\
+cd {_TREE} || exit
+{{ git ls-files -z --others --ignored --exclude-standard --directory && printf '.git\\0'; }} >/tmp/wanted || exit
+if [ "$(du -cb --files0-from=/tmp/wanted | tail -n 1 | cut -f 1)" -gt "$1" ]; then
+  echo "they take more than $(($1 >> 20)) MiB" >&2
+  exit 1
+fi
+xargs -0 cp -a --reflink=auto --parents -t "$OLDPWD" -- </tmp/wanted
+"""
+_COPIED_BYTES = 2 << 30
+"""A `node_modules` or a virtual environment has some hundred MiB; each check copies it."""
+_COPY_SECONDS = 300.0
+"""So many bytes of small files take a minute or two on a slow disk."""
 _PREFIX = "check-"
 _LOOK_SECONDS = 1.0
 """Seconds between two looks at the disk: no event tells that it is nearly full."""
 _VARIABLES = "/run/substrat/variables"
 _RUN = f'set -a; . {_VARIABLES}; set +a; exec 2>&1; exec /bin/sh -c "$1"'
-_REPOSITORY = "/run/substrat/repository"
 
 
 class CheckRoom:
@@ -112,13 +133,15 @@ class CheckRoom:
             self._trash.discard(place)
 
     async def _check(self, agent: Agent, clone: Clone, place: str, commit: str, command: str) -> Check:
-        bubblewrap, why_empty = await self._machine.find_bubblewrap(), None
-        if not bubblewrap.has_overlay:
-            why_empty = f"bubblewrap {'.'.join(map(str, bubblewrap.version))} has no --overlay, which came with 0.11"
-        elif not await trio.to_thread.run_sync(os.path.isdir, clone.tree):
-            why_empty = f"the clone of {clone.name} is gone"
-        shown = await self._show(clone, place, commit, is_empty=why_empty is not None)
-        check = await self._run(bubblewrap, (*self._surroundings(agent, place), *shown), clone, command)
+        bubblewrap = await self._machine.find_bubblewrap()
+        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._protector.borrowing)
+        lent = (Tmpfs("/run", 1 << 20), *clone_mounts.object_mounts(objects, f"{self._layout.trees}/empty"))
+        files, why_empty = await self._files(bubblewrap, clone, place, lent)
+        line = ("/bin/sh", "-c", _PUT, "sh", commit, *(shown for shown, _ in clone_mounts.shown_objects(objects)))
+        done = await self._sandbox.run(line, (*lent, files), clone.repository)
+        if done.status:
+            raise Refused(f"{clone.name}'s merged files can't be put where its check is to run: {said(done)}")
+        check = await self._run(bubblewrap, (*self._surroundings(agent, place), *lent, files), clone, command)
         return check if why_empty is None else check._replace(text=f"{check.text} (without ignored files: {why_empty})")
 
     async def _while_disk_lasts(self, clone: Clone, work: Callable[[], Awaitable[Check]]) -> Check:
@@ -153,23 +176,28 @@ class CheckRoom:
             if name.startswith(_PREFIX):
                 self._trash.discard(f"{self._layout.trees}/{name}")
 
-    async def _show(self, clone: Clone, place: str, commit: str, *, is_empty: bool) -> tuple[Mount, ...]:
-        """Put a commit's files into a room, and return the mounts that show them."""
-        files: Mount = Bind(f"{place}/upper", clone.repository, writable=True)
-        if not is_empty:
-            files = Overlay(clone.repository, clone.tree, f"{place}/upper", f"{place}/work")
-        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._protector.borrowing)
-        empty = f"{self._layout.trees}/empty"
-        shown: tuple[Mount, ...] = (Tmpfs("/run", 1 << 20), *clone_mounts.object_mounts(objects, empty), files)
-        script, variables = _PUT, {}
-        repository = (Bind(clone.git_dir, _REPOSITORY, held=True),) if is_empty else ()
-        if is_empty:
-            script, variables = _PUT_ALONE, {"GIT_DIR": _REPOSITORY, "GIT_INDEX_FILE": "/tmp/index"}  # noqa: S108 - its own
-        line = ("/bin/sh", "-c", script, "sh", commit)
-        done = await self._sandbox.run(line, (*shown, *repository), clone.repository, variables=variables)
-        if done.status:
-            raise Refused(f"{clone.name}'s merged files can't be put where its check is to run: {said(done)}")
-        return shown
+    async def _files(
+        self, bubblewrap: Bubblewrap, clone: Clone, place: str, lent: tuple[Mount, ...]
+    ) -> tuple[Mount, str | None]:
+        """Return the mount of a room's files before the commit is put there, and why the ignored ones aren't among them."""
+        empty = Bind(f"{place}/upper", clone.repository, writable=True)
+        if not await trio.to_thread.run_sync(os.path.isdir, clone.tree):
+            return empty, f"the clone of {clone.name} is gone"
+        if bubblewrap.has_overlay:
+            return Overlay(clone.repository, clone.tree, f"{place}/upper", f"{place}/work"), None
+        copy = Bind(f"{place}/copy", clone.repository, writable=True)
+        line = ("/bin/sh", "-c", _COPY, "sh", str(_COPIED_BYTES))
+        mounts = (*lent, Bind(clone.tree, _TREE, held=True), copy)
+        try:
+            done = await self._sandbox.run(line, mounts, clone.repository, seconds=_COPY_SECONDS)
+        except TookTooLong:
+            why = f"to copy them takes longer than {_COPY_SECONDS:g} s"
+        else:
+            if not done.status:
+                return copy, None
+            why = said(done)
+        version = ".".join(map(str, bubblewrap.version))
+        return empty, f"{why}, and bubblewrap {version} has no --overlay, which came with 0.11 and needs no copy"
 
     async def _run(self, bubblewrap: Bubblewrap, mounts: tuple[Mount, ...], clone: Clone, command: str) -> Check:
         config = self._registry.config
@@ -190,7 +218,7 @@ class CheckRoom:
         """Make the room's directories, and the file of variables, which others would see among arguments."""
         os.makedirs(self._layout.trees, mode=0o700, exist_ok=True)
         place = tempfile.mkdtemp(prefix=_PREFIX, dir=self._layout.trees)
-        for name in ("upper", "work"):
+        for name in ("upper", "work", "copy"):
             os.mkdir(f"{place}/{name}")
         given = {**self._registry.config.agent.env, **dict(agent.environment)}
         with open(f"{place}/variables", "w", encoding="utf-8", errors="surrogateescape") as file:
