@@ -251,6 +251,13 @@ class CloneKeys(msgspec.Struct, frozen=True):
         float, Meta(gt=0, description="seconds that the commands which set a clone up may take in all")
     ] = 600.0
     check_seconds: Annotated[float, Meta(gt=0, description="seconds that `merge --check` may take")] = 1800.0
+    check_room: Annotated[
+        Literal["clone", "setup"],
+        Meta(
+            description="where `merge --check` runs: in the merged files with the clone's ignored ones, or in the merged "
+            "files alone, after the clone's set-up has run there"
+        ),
+    ] = "clone"
 
 
 class NotifyKeys(msgspec.Struct, frozen=True):

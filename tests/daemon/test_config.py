@@ -64,6 +64,7 @@ GIVEN = [
     ("[clone]\nturns = 1", "clone", "turns", 1),
     ("[clone]\nsetup_seconds = 1.5", "clone", "setup_seconds", 1.5),
     ("[clone]\ncheck_seconds = 1.5", "clone", "check_seconds", 1.5),
+    ('[clone]\ncheck_room = "setup"', "clone", "check_room", "setup"),
     ("[turns]\nmax_running = 1", "turns", "max_running", 1),
     ('[agent]\npath = ["/opt/go/bin"]', "agent", "path", ("/opt/go/bin",)),
     ('[agent]\nenv = { A = "1", B_2 = "x=y" }', "agent", "env", {"A": "1", "B_2": "x=y"}),

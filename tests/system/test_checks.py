@@ -7,6 +7,7 @@ import pytest
 from sandbox import host
 from tests.support.optional import present
 from tests.support.waiting import wait_until
+from tests.system.test_clone_setup import commit_setup
 from tests.system.test_clones import app, commit, fingerprint, git
 from tests.system.test_landing import HELD, held_check, me, merged
 
@@ -97,3 +98,23 @@ def test_without_an_overlay_ignored_files_are_copied_and_no_link_is_followed(hou
     code, (outcome,) = merged(house, "fix", "--check", "git status --short; test -f a.txt")
     assert (code, outcome["outcome"], outcome["check"]["state"]) == (0, "landed", "passed")
     assert outcome["check"]["text"].endswith("passes (without ignored files: the clone of fix is gone)")
+
+
+def test_a_check_can_run_in_the_merged_files_alone_where_the_set_up_has_run_before(house, app):
+    ignoring(house, app)
+    (app / ".gitignore").write_text("node_modules\n.env\n")
+    (app / ".env").write_text("mine")
+    set_up = ["mkdir node_modules", "cat .env $ROOT_WORKTREE_PATH/.env > node_modules/made; echo $WORD; test ! -e bad.txt"]
+    commit_setup(house, app, {"setup-worktree": set_up}, include=".env\n")
+    house.start(config='[clone]\ncheck_room = "setup"\n')
+    house.spawn("fix", app, f"{commit('a.txt')}; touch node_modules/agents", "--clone", "--env", "WORD=word")
+    code, (outcome,) = merged(house, "fix", "--check", "ls; ls node_modules; cat node_modules/made; git status -s; exit 3")
+    assert (code, outcome["check"]["output"].splitlines()) == (
+        1, ["README.md", "a.txt", "node_modules", "sub", "made", "minemine"],
+    )  # fmt: skip
+    house.spawn("bad", app, commit("bad.txt"), "--clone", "--env", "WORD=word")
+    refused = house.ctl("merge", "bad", "--check", "touch /never")
+    text = "the check `touch /never` didn't run, because the set-up before it fails with 1: word"
+    assert f"{text}, on bad's merged files; nothing was changed" in refused.err
+    assert refused.err.splitlines()[-1].strip() == "word"
+    assert house.show("bad")["turn"]["number"] == 1, "its agent isn't told"

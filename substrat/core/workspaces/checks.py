@@ -47,9 +47,7 @@ def judged(command: str, status: int | None, printed: bytes, seconds: float) -> 
         printed: all that it has printed, until its time was up.
         seconds: how long it may take.
     """
-    output = last_lines(printed)
-    line = next((one for one in reversed(output.splitlines()) if one.strip()), "")[:_LONGEST]
-    words = f": {line}" if line else " and no output"
+    output, line, words = _ends(printed)
     if status == 0:
         return Check(PASSED, f"the check `{command}` passes", output, line)
     if status is None:
@@ -60,6 +58,28 @@ def judged(command: str, status: int | None, printed: bytes, seconds: float) -> 
     if status > _KILLED:
         return Check(FAILED, f"the check `{command}` was killed by signal {status - _KILLED}{words}", output, line)
     return Check(FAILED, f"the check `{command}` fails with {status}{words}", output, line, is_of_work=True)
+
+
+def not_set_up(command: str, status: int | None, printed: bytes, seconds: float) -> Check:
+    """Judge a check whose room couldn't be set up: it says nothing about the work.
+
+    Args:
+        command: the check's command.
+        status: the set-up's exit status; None: its time was up.
+        printed: all that it has printed, until its time was up.
+        seconds: how long it may take.
+    """
+    output, line, words = _ends(printed)
+    late = f"took longer than `clone.setup_seconds`, {seconds:g} s"
+    ended = late if status is None else f"fails with {status}{words}"
+    return Check(FAILED, f"the check `{command}` didn't run, because the set-up before it {ended}", output, line)
+
+
+def _ends(printed: bytes) -> tuple[str, str, str]:
+    """Return the last lines of what was printed, the last one that isn't empty, and the words about it in a sentence."""
+    output = last_lines(printed)
+    line = next((one for one in reversed(output.splitlines()) if one.strip()), "")[:_LONGEST]
+    return output, line, f": {line}" if line else " and no output"
 
 
 def last_lines(printed: bytes) -> str:

@@ -4,7 +4,8 @@ The room is an overlay, so ignored files (`node_modules`, `.venv`, what the set-
 change goes to a directory that is thrown away, and uncommitted files aren't there. For a bubblewrap that has no overlay the
 ignored files are copied, up to a limit. The room stands at the person's own path, with the agent's variables, `agent.path`,
 `agent.bind_ro` and, read-only, its `~/.cache`; it has no network and no login. The ignored files are the agent's: a check
-judges the work of an honest agent.
+judges the work of an honest agent. With `clone.check_room = "setup"` the room has none of them, and the clone's set-up runs
+there first.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from sandbox import host
 from sandbox.spec import Bind, Overlay, Tmpfs
 from substrat.core.workspaces import checks
 from substrat.daemon.agents import disk_gate
+from substrat.daemon.clones import setting_up
 from substrat.daemon.clones.git_sandbox import said
 from substrat.daemon.sandboxes import build_spec, clone_mounts, oneshot
 from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.errors import Refused, SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from sandbox.host import Bubblewrap
     from sandbox.spec import Mount
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.clones.setting_up import SettingUp
     from substrat.daemon.sandboxes.machine import Machine
     from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
     from substrat.daemon.state.layout import Layout
@@ -76,7 +79,7 @@ _PREFIX = "check-"
 _LOOK_SECONDS = 1.0
 """Seconds between two looks at the disk: no event tells that it is nearly full."""
 _VARIABLES = "/run/substrat/variables"
-_RUN = f'set -a; . {_VARIABLES}; set +a; exec 2>&1; exec /bin/sh -c "$1"'
+_RUN = f'set -a; . {_VARIABLES}; set +a; exec 2>&1; exec "$@"'
 
 
 class CheckRoom:
@@ -85,6 +88,7 @@ class CheckRoom:
     Args:
         registry: the agents.
         sandbox: runs git.
+        setting_up: sets rooms up.
         machine: finds bubblewrap.
         unreadable: finds the paths of the operating system that are hidden.
         layout: the daemon's directories.
@@ -97,6 +101,7 @@ class CheckRoom:
         self,
         registry: Registry,
         sandbox: GitSandbox,
+        setting_up: SettingUp,
         machine: Machine,
         unreadable: UnreadablePaths,
         layout: Layout,
@@ -106,6 +111,7 @@ class CheckRoom:
     ) -> None:
         self._registry = registry
         self._sandbox = sandbox
+        self._setting_up = setting_up
         self._machine = machine
         self._unreadable = unreadable
         self._layout = layout
@@ -133,15 +139,23 @@ class CheckRoom:
             self._trash.discard(place)
 
     async def _check(self, agent: Agent, clone: Clone, place: str, commit: str, command: str) -> Check:
-        bubblewrap = await self._machine.find_bubblewrap()
+        bubblewrap, config = await self._machine.find_bubblewrap(), self._registry.config.clone
         objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._protector.borrowing)
         lent = (Tmpfs("/run", 1 << 20), *clone_mounts.object_mounts(objects, f"{self._layout.trees}/empty"))
-        files, why_empty = await self._files(bubblewrap, clone, place, lent)
+        is_set_up = config.check_room == "setup"
+        files, why_empty = _empty(clone, place), None
+        if not is_set_up:
+            files, why_empty = await self._files(bubblewrap, clone, place, lent)
         line = ("/bin/sh", "-c", _PUT, "sh", commit, *(shown for shown, _ in clone_mounts.shown_objects(objects)))
         done = await self._sandbox.run(line, (*lent, files), clone.repository)
         if done.status:
             raise Refused(f"{clone.name}'s merged files can't be put where its check is to run: {said(done)}")
-        check = await self._run(bubblewrap, (*self._surroundings(agent, place), *lent, files), clone, command)
+        mounts = (*self._surroundings(agent, place), *lent, files)
+        if is_set_up and (failure := await self._set_up(bubblewrap, mounts, clone, place, command)):
+            return failure
+        words = ("/bin/sh", "-c", command)
+        status, printed = await self._run(bubblewrap, words, mounts, clone.repository, config.check_seconds)
+        check = checks.judged(command, status, printed, config.check_seconds)
         return check if why_empty is None else check._replace(text=f"{check.text} (without ignored files: {why_empty})")
 
     async def _while_disk_lasts(self, clone: Clone, work: Callable[[], Awaitable[Check]]) -> Check:
@@ -180,9 +194,8 @@ class CheckRoom:
         self, bubblewrap: Bubblewrap, clone: Clone, place: str, lent: tuple[Mount, ...]
     ) -> tuple[Mount, str | None]:
         """Return the mount of a room's files before the commit is put there, and why the ignored ones aren't among them."""
-        empty = Bind(f"{place}/upper", clone.repository, writable=True)
         if not await trio.to_thread.run_sync(os.path.isdir, clone.tree):
-            return empty, f"the clone of {clone.name} is gone"
+            return _empty(clone, place), f"the clone of {clone.name} is gone"
         if bubblewrap.has_overlay:
             return Overlay(clone.repository, clone.tree, f"{place}/upper", f"{place}/work"), None
         copy = Bind(f"{place}/copy", clone.repository, writable=True)
@@ -197,28 +210,61 @@ class CheckRoom:
                 return copy, None
             why = said(done)
         version = ".".join(map(str, bubblewrap.version))
-        return empty, f"{why}, and bubblewrap {version} has no --overlay, which came with 0.11 and needs no copy"
+        lacks = f"bubblewrap {version} has no --overlay, which came with 0.11 and needs no copy"
+        return _empty(clone, place), f"{why}, and {lacks}"
 
-    async def _run(self, bubblewrap: Bubblewrap, mounts: tuple[Mount, ...], clone: Clone, command: str) -> Check:
+    async def _set_up(
+        self, bubblewrap: Bubblewrap, mounts: tuple[Mount, ...], clone: Clone, place: str, command: str
+    ) -> Check | None:
+        """Set an empty room up as its clone was; returns the outcome of the check if that fails."""
+        if clone.base is None:
+            return None
+        out = f"{place}/setup"
+        found = await self._setting_up.read(clone, f"{place}/upper", out, f"{self._layout.trees}/empty")
+        if not found.commands:
+            return None
+        line, needs = setting_up.prepared(found.commands, out)
+        seconds = self._registry.config.clone.setup_seconds
+        status, printed = await self._run(
+            bubblewrap, line, (*mounts, *needs), clone.workspace, seconds, setting_up.VARIABLES
+        )
+        return checks.not_set_up(command, status, printed, seconds) if status != 0 else None
+
+    async def _run(
+        self,
+        bubblewrap: Bubblewrap,
+        words: tuple[str, ...],
+        mounts: tuple[Mount, ...],
+        workdir: str,
+        seconds: float,
+        more: Mapping[str, str] | None = None,
+    ) -> tuple[int | None, bytes]:
+        """Run a program with the agent's variables; returns its exit status, None if its time was up, and its output."""
         config = self._registry.config
-        seconds, line = config.clone.check_seconds, ("/bin/sh", "-c", _RUN, "sh", command)
-        variables = {"HOME": self._user.home, "PATH": ":".join((*config.agent.path, build_spec.PATH))}
+        line = ("/bin/sh", "-c", _RUN, "sh", *words)
+        variables = {"HOME": self._user.home, "PATH": ":".join((*config.agent.path, build_spec.PATH)), **(more or {})}
         memory = host.memory(config.sandbox.memory) if config.sandbox.process_memory else None
         limits = host.limits(config.sandbox.open_files, config.sandbox.processes, memory)
         try:
             done = await oneshot.run(
-                bubblewrap, line, mounts, clone.repository, await self._unreadable.paths(), seconds,
-                limits=limits, variables=variables,
-            )  # fmt: skip
+                bubblewrap,
+                line,
+                mounts,
+                workdir,
+                await self._unreadable.paths(),
+                seconds,
+                limits=limits,
+                variables=variables,
+            )
         except TookTooLong as late:
-            return checks.judged(command, None, late.output, seconds)
-        return checks.judged(command, done.status, done.output, seconds)
+            return None, late.output
+        return done.status, done.output
 
     def _make(self, agent: Agent) -> str:
         """Make the room's directories, and the file of variables, which others would see among arguments."""
         os.makedirs(self._layout.trees, mode=0o700, exist_ok=True)
         place = tempfile.mkdtemp(prefix=_PREFIX, dir=self._layout.trees)
-        for name in ("upper", "work", "copy"):
+        for name in ("upper", "work", "copy", "setup"):
             os.mkdir(f"{place}/{name}")
         given = {**self._registry.config.agent.env, **dict(agent.environment)}
         with open(f"{place}/variables", "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -237,3 +283,8 @@ class CheckRoom:
             *build_spec.covers(shown, self._protector.own_places),
             Bind(f"{place}/variables", _VARIABLES),
         )
+
+
+def _empty(clone: Clone, place: str) -> Mount:
+    """Return the mount of a room in which nothing is yet."""
+    return Bind(f"{place}/upper", clone.repository, writable=True)

@@ -42,6 +42,8 @@ _PROGRAM = "/run/substrat/treesetter.py"
 _READ_SECONDS = 60.0
 """git walks a checkout of some hundred thousand ignored files in seconds."""
 _ROOT = "/run/substrat/root-worktree"
+VARIABLES = {"ROOT_WORKTREE_PATH": _ROOT}
+"""The variables of set-up commands."""
 _PIECE = 1 << 16
 
 # Runs the commands one after the other, up to the first that fails, each by bash where there is one.
@@ -108,15 +110,25 @@ class SettingUp:
             return None
         place = self._layout.agent(agent.id)
         await trio.to_thread.run_sync(_make_anew, place.setup, place.setup_log)
-        found = await self._read(clone, place.setup, empty)
+        found = await self.read(clone, clone.tree, place.setup, empty)
         if not found.commands and not found.included and not found.left_out:
             return None
         if found.commands:
             await self._run_commands(agent, found.commands, place.setup, place.setup_log)
         return _describe(found)
 
-    async def _read(self, clone: Clone, out: str, empty: str) -> SetUp:
-        """Have the files copied, and return the commands."""
+    async def read(self, clone: Clone, tree: str, out: str, empty: str) -> SetUp:
+        """Have the files copied, and return the commands.
+
+        Args:
+            clone: a clone with a base.
+            tree: where the files are copied to, a repository with the clone's base: the clone, or the room of a check.
+            out: an empty directory, for what the commands are given (`prepared`).
+            empty: an empty file.
+
+        Raises:
+            SandboxFailed: it can't be done; the message says why.
+        """
         places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
         below = os.path.relpath(clone.workspace, clone.repository)
         refused = binds.closed_paths(self._user, self._own_places())
@@ -130,7 +142,7 @@ class SettingUp:
         python, shown = python_mounts(_PROGRAM, substrat.treesetter.__file__)
         mounts: tuple[Mount, ...] = (
             *shown,
-            Bind(clone.tree, TREE, writable=True, held=True),
+            Bind(tree, TREE, writable=True, held=True),
             Bind(out, OUT, writable=True),
             Bind(places.common, REPOSITORY, held=True),
             Bind(places.top, CHECKOUT, held=True),
@@ -139,7 +151,7 @@ class SettingUp:
         line = (python, "-I", "-S", _PROGRAM, msgspec.json.encode(request).decode())
         done = await self._sandbox.run(line, mounts, seconds=_READ_SECONDS)
         if done.status:
-            raise SandboxFailed(f"its clone can't be set up: {said(done)}")
+            raise SandboxFailed(f"{clone.name}'s files can't be set up: {said(done)}")
         return msgspec.json.decode(done.output, type=SetUp)
 
     def _include_commit(self, clone: Clone) -> str | None:
@@ -158,12 +170,7 @@ class SettingUp:
         return None
 
     async def _run_commands(self, agent: Agent, commands: list[str], directory: str, log_path: str) -> None:
-        script = f"{directory}/{SCRIPT}"
-        mounts: tuple[Mount, ...] = (
-            Bind(f"{directory}/{FILES}", _ROOT),
-            *((Bind(script, SCRIPT_IN_SANDBOX),) if os.path.exists(script) else ()),
-        )
-        line = ("/bin/sh", "-c", _EACH, "sh", *commands)
+        line, mounts = prepared(commands, directory)
         seconds = self._registry.config.clone.setup_seconds
         with SetupLog(log_path) as log:
             with trio.move_on_after(seconds) as limit:
@@ -188,12 +195,24 @@ class SettingUp:
         async with trio.lowlevel.FdStream(reading) as output, trio.open_nursery() as nursery:
             nursery.start_soon(_copy, output, log)
             try:
-                status = await self._run(agent, line, writing, mounts, {"ROOT_WORKTREE_PATH": _ROOT})
+                status = await self._run(agent, line, writing, mounts, VARIABLES)
             except SubstratError as problem:  # returned, so that the nursery doesn't wrap it
                 failure = problem
         if failure is not None:
             raise failure
         return status
+
+
+def prepared(commands: list[str], directory: str) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
+    """Return the line that runs set-up commands up to the first that fails, and the mounts that they need.
+
+    Args:
+        commands: the commands.
+        directory: the directory that was given to `SettingUp.read`.
+    """
+    script = f"{directory}/{SCRIPT}"
+    needs = (Bind(script, SCRIPT_IN_SANDBOX),) if os.path.exists(script) else ()
+    return ("/bin/sh", "-c", _EACH, "sh", *commands), (Bind(f"{directory}/{FILES}", _ROOT), *needs)
 
 
 async def _copy(output: trio.lowlevel.FdStream, log: SetupLog) -> None:
