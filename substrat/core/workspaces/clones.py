@@ -163,6 +163,12 @@ class Clone:
         """Whether it holds commits that are neither in a branch of the user's nor accepted."""
         return self.kept.ahead > 0 and not self.kept.landed and self.kept.head != self.accepted
 
+    @property
+    def is_in_conflict(self) -> bool:
+        """Whether its agent was told of a conflict with its branch, and has committed nothing since."""
+        is_told = self.bounced is not None and self.bounced == self.kept.head
+        return is_told and self.bounced != self.failed_head and self.is_unlanded
+
 
 def ref_problem(name: str) -> str | None:
     """Say why a name can't be a branch or a part of a ref (git-check-ref-format(1)); None when it can.

@@ -116,6 +116,20 @@ def conflict(name: str, target: str, files: tuple[str, ...], why: str = "") -> O
     return Outcome(CONFLICT, text, files=files)
 
 
+def waits_for_rebase(outcome: Outcome, name: str, first: str) -> str:
+    """Say that a landing in conflict waits for its turn.
+
+    Args:
+        outcome: the conflict.
+        name: the agent's name.
+        first: the name of the agent that was sent to rebase.
+    """
+    return (
+        f"{outcome.text}; {first} was sent to rebase first, and {name} is told to when {first}'s work has landed or has "
+        f"changed, unless it lands then"
+    )
+
+
 def failed_check(name: str, head: str, check: Check) -> Outcome:
     """Return the outcome of work whose check has failed on the merged files."""
     return Outcome(REFUSED, f"{check.text}, on {name}'s merged files; nothing was changed", head=head, check=check)

@@ -21,6 +21,7 @@ import trio
 from substrat.core.workspaces import checks, drivers, landing_outcome
 from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces.landing_outcome import (
+    CONFLICT,
     FINE,
     HELD,
     LANDED,
@@ -38,7 +39,7 @@ from substrat.daemon.state.storing import until_stored
 from substrat.errors import Conflict, NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.checks import Check
@@ -115,6 +116,8 @@ class Landings:
         self._waiting: dict[int, str] = {}
         self._steps: dict[int, str] = {}
         self._taken_up: dict[int, ExitStack] = {}
+        self._put_off: dict[int, str | None] = {}
+        registry.observe(self._look_at_put_off)
         self._decided = trio.Event()
 
     async def land(self, request: str, wishes: list[Landing], *, wait: bool = True) -> dict[str, Outcome]:
@@ -151,9 +154,11 @@ class Landings:
         return found | {one.agent: landing_outcome.of(one, self._waits(one), self._steps.get(one.id)) for one in asked}
 
     def _waits(self, landing: Landing) -> str | None:
-        """Say for which sandbox a landing waits, itself or one before it in the same branch; None: for none."""
+        """Say for what a landing waits, itself or one before it in the same branch; None: for nothing."""
+        if landing.id in self._put_off:
+            return self._waiting.get(landing.id)
         before = (one for one in self._store.open_landings() if self._branch_of(one) == self._branch_of(landing))
-        first = next((one for one in before if one.id <= landing.id), None)
+        first = next((one for one in before if one.id <= landing.id and one.id not in self._put_off), None)
         return self._waiting.get(first.id) if first is not None else None
 
     def take_up(self) -> None:
@@ -173,13 +178,38 @@ class Landings:
         async with trio.open_nursery() as nursery:
             while True:
                 self._wanted.clear()
-                for number in self._taken_up.keys() - {landing.id for landing in self._store.open_landings()}:
-                    self._taken_up.pop(number).close()  # its agent was removed
+                self._forget_removed()
                 for branch in {self._branch_of(landing): None for landing in self._store.open_landings()}:
                     if branch not in self._busy:
                         self._busy.add(branch)
                         nursery.start_soon(self._decide_all, branch)
                 await self._wanted.wait()
+
+    def _forget_removed(self) -> None:
+        """Forget landings whose agents were removed, and which went with them."""
+        there = {landing.id for landing in self._store.open_landings()}
+        for number in self._taken_up.keys() - there:
+            self._taken_up.pop(number).close()
+        for number in self._put_off.keys() - there:
+            del self._put_off[number], self._waiting[number]
+
+    def _look_at_put_off(self, _: Iterable[str]) -> None:
+        """Look after each change whether it has made it the turn of a landing that was put off."""
+        if self._put_off:
+            self._wanted.set()
+
+    def _next(self, branch: tuple[str, str]) -> Landing | None:
+        """Return the first landing in a branch whose turn it is."""
+        here = (one for one in self._store.open_landings() if self._branch_of(one) == branch)
+        return next((one for one in here if not self._is_put_off(one)), None)
+
+    def _is_put_off(self, landing: Landing) -> bool:
+        """Say whether a landing was in conflict, and still waits for another agent that was sent to rebase."""
+        if landing.id not in self._put_off:
+            return False
+        clone = self._registry.clone_of(landing.agent)
+        is_as_it_was = clone is not None and clone.kept.head == self._put_off[landing.id]
+        return is_as_it_was and self._records.first_in_conflict(landing) is not None
 
     def _branch_of(self, landing: Landing) -> tuple[str, str]:
         agent = self._registry.get(landing.agent)
@@ -189,7 +219,7 @@ class Landings:
         """Decide the landings in one branch, one after the other, and then look once at the repository's other clones."""
         has_moved = False
         try:
-            while landing := next((one for one in self._store.open_landings() if self._branch_of(one) == branch), None):
+            while landing := self._next(branch):
                 has_moved = await self._decide(landing) or has_moved
             if has_moved:
                 await self._records.look_again(branch[0])
@@ -200,6 +230,8 @@ class Landings:
     async def _decide(self, landing: Landing) -> bool:
         """Decide a landing, and say whether the branch may have moved. The answer waits for no other clone."""
         agent = self._registry.get(landing.agent)
+        if self._put_off.pop(landing.id, None) is not None:
+            del self._waiting[landing.id]
         if agent is None or agent.clone is None:
             outcome = Outcome(REFUSED, _REMOVED)
         else:
@@ -214,8 +246,14 @@ class Landings:
         await until_stored(partial(self._records.note_landed, landing, outcome))
         if outcome.kind in FINE and agent is not None and agent.clone is not None:
             await self._records.look_again(agent.clone.git_dir, only=agent.id)
-        is_heard = self._heard_by[landing.request] > 0
-        await until_stored(partial(self._records.decide, landing, outcome, is_heard=is_heard))
+        if outcome.kind == CONFLICT and (first := self._records.first_in_conflict(landing)) is not None:
+            await until_stored(partial(self._records.put_off, landing, outcome))
+            self._put_off[landing.id] = outcome.head
+            name = agent.name if agent is not None else ""
+            self._waiting[landing.id] = landing_outcome.waits_for_rebase(outcome, name, first)
+        else:
+            is_heard = self._heard_by[landing.request] > 0
+            await until_stored(partial(self._records.decide, landing, outcome, is_heard=is_heard))
         self._tell_clients()
         self._steps.pop(landing.id, None)
         self._waiting.pop(landing.id, None)

@@ -68,6 +68,27 @@ class LandingRecords:
             with self._registry.change("landing noted") as change:
                 change.put_clone(agent, replace(agent.clone, bounced=None, landed_head=head, landed_commit=tip))
 
+    def first_in_conflict(self, landing: Landing) -> str | None:
+        """Name the agent that solves its conflict with the same branch first; None: this landing's waits for no other.
+
+        Only the first of several is sent to rebase: what it lands may bring the others into conflict once more. An agent
+        that was told before, or has ended, isn't told of its conflict, so its landing is a person's and doesn't wait.
+        """
+        agent = self._registry.get(landing.agent)
+        if agent is None or agent.clone is None or not _can_be_told(agent):
+            return None
+        return next((
+            other.name
+            for other in self._registry.agents
+            if other.clone is not None and other.clone.is_in_conflict and other.phase != Phase.ENDED
+            and (other.clone.git_dir, other.clone.target) == (agent.clone.git_dir, landing.target)
+        ), None)  # fmt: skip
+
+    def put_off(self, landing: Landing, outcome: Outcome) -> None:
+        """Let a landing in conflict wait for its turn to be told, in place of earlier ones of the same work."""
+        with self._registry.change("landing decided"):
+            self._store.settle_earlier(landing, outcome.write())
+
     def decide(self, landing: Landing, outcome: Outcome, *, is_heard: bool) -> None:
         """Store a landing's outcome, and tell it.
 
@@ -79,9 +100,9 @@ class LandingRecords:
         agent = self._registry.get(landing.agent)
         with self._registry.change("landing decided") as change:
             item = None
-            self._store.settle_earlier(landing)
             if agent is not None and outcome.kind not in FINE:
                 item, outcome = self._tell(change, agent, landing, outcome, is_heard=is_heard)
+            self._store.settle_earlier(landing, outcome.write())
             self._store.decide_landing(landing.id, outcome.write(), item)
 
     def _tell(
@@ -106,7 +127,7 @@ class LandingRecords:
                     agent, replace(clone, failed_head=outcome.head, failed_line=check.line or check.text)
                 )
             prompt = checks.prompt(landing.target, check) if check.is_of_work else None
-        if prompt is not None and agent.clone is not None and agent.clone.bounced is None and agent.phase != Phase.ENDED:
+        if prompt is not None and agent.clone is not None and _can_be_told(agent):
             agent = change.put_clone(agent, replace(agent.clone, bounced=outcome.head))
             change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
             todo = "solve" if outcome.kind == CONFLICT else "mend"
@@ -144,3 +165,8 @@ class LandingRecords:
         if kept != agent.clone.kept:
             with self._registry.change("clone kept") as change:
                 change.put_clone(agent, replace(agent.clone, kept=kept))
+
+
+def _can_be_told(agent: Agent) -> bool:
+    """Say whether an agent is told of a conflict or a failed check: once, until its work lands."""
+    return agent.clone is not None and agent.clone.bounced is None and agent.phase != Phase.ENDED
