@@ -60,6 +60,7 @@ class GitSettings(NamedTuple):
         filters: each filter's commands.
         mergers: each merge driver's command.
         remotes: the remotes' names, the one first that branches are pushed to unless another is named.
+        lfs_addresses: the settings that give git-lfs an address.
         followed: settings that hold in a sandbox as they are.
     """
 
@@ -72,6 +73,7 @@ class GitSettings(NamedTuple):
     filters: Mapping[str, tuple[str, ...]] = {}
     mergers: Mapping[str, str] = {}
     remotes: tuple[str, ...] = ()
+    lfs_addresses: frozenset[str] = frozenset()
     followed: Mapping[str, str] = {}
 
 
@@ -89,6 +91,7 @@ def read(listing: bytes) -> GitSettings:
     filters: dict[str, tuple[str, ...]] = {}
     mergers: dict[str, str] = {}
     remotes: list[str] = []
+    lfs_addresses: set[str] = set()
     followed: dict[str, str] = {}
     for key, value in values.items():
         section, _, rest = key.partition(".")
@@ -101,6 +104,9 @@ def read(listing: bytes) -> GitSettings:
             mergers[name] = value
         elif section == "remote" and last == "url":
             remotes.append(name)
+            lfs_addresses.add(f"remote.{name}.lfsurl")
+        elif (section == "lfs" and last == "url") or (section == "remote" and last in {"lfsurl", "lfspushurl"}):
+            lfs_addresses.add(key)
     names, addresses = (
         {given for role in ("user", "author", "committer") if (given := values.get(f"{role}.{part}"))}
         for part in ("name", "email")
@@ -112,7 +118,7 @@ def read(listing: bytes) -> GitSettings:
         attributes=values.get("core.attributesfile"), excludes=values.get("core.excludesfile"),
         filters=filters, mergers=mergers,
         remotes=tuple(sorted(remotes, key=lambda name: name != (values.get("remote.pushdefault") or "origin"))),
-        followed=followed,
+        lfs_addresses=frozenset(lfs_addresses), followed=followed,
     )  # fmt: skip
 
 
@@ -161,6 +167,27 @@ def quiet_filters(settings: GitSettings, programs: Programs) -> dict[str, str]:
         if not programs.may_filter(commands):
             found |= {f"filter.{name}.{key}": "" for key in _COMMANDS} | {f"filter.{name}.required": "false"}
     return found
+
+
+LFS_OFFLINE = {"GIT_LFS_SKIP_DOWNLOAD_ERRORS": "1"}
+"""Lets git-lfs write the pointer of a file whose object it can't get."""
+_NOWHERE = "http://127.0.0.1:0/"
+"""An address that answers at once: no program listens at port 0, and no proxy is asked for this machine itself."""
+
+
+def lfs_offline(settings: GitSettings) -> dict[str, str]:
+    """Return the settings under which git-lfs asks no server: it writes the objects that the repository has.
+
+    They come before those of `.lfsconfig`, which an agent may have written (git-lfs-config(5)).
+    """
+    addresses = dict.fromkeys(sorted({"lfs.url", "lfs.pushurl", *settings.lfs_addresses}), _NOWHERE)
+    return {**addresses, "lfs.standalonetransferagent": ""}
+
+
+def lfs_files(selected: Mapping[str, str], settings: GitSettings) -> list[str]:
+    """Return the files among those for which attributes name a filter whose filter is git-lfs's."""
+    lfs = {name for name, commands in settings.filters.items() if any(map(_LFS.fullmatch, commands))}
+    return [path for path, name in selected.items() if name in lfs]
 
 
 def mergers(settings: GitSettings, programs: Programs) -> dict[str, str]:

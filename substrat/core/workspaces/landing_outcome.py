@@ -130,6 +130,14 @@ def waits_for_rebase(outcome: Outcome, name: str, first: str) -> str:
     )
 
 
+def pointers(top: str, paths: Sequence[str]) -> str | None:
+    """Say which files of a checkout are pointers of git-lfs's, with the command that fetches them; None: there are none."""
+    if not paths:
+        return None
+    are = "is a pointer" if len(paths) == 1 else "are pointers"
+    return f"{listed(paths)} {are}, because the repository lacks its content: `git -C {shlex.quote(top)} lfs pull`"
+
+
 def failed_check(name: str, head: str, check: Check) -> Outcome:
     """Return the outcome of work whose check has failed on the merged files."""
     return Outcome(REFUSED, f"{check.text}, on {name}'s merged files; nothing was changed", head=head, check=check)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from substrat.core.workspaces import drivers, landing_outcome
 from substrat.core.workspaces import landing as decisions
-from substrat.core.workspaces import landing_outcome
+from substrat.daemon.clones import lfs_objects
 from substrat.errors import InvalidParams, Refused
 from substrat.paths import is_within
 
@@ -100,7 +101,8 @@ class Checkouts:
         own = await self._repositories.commit(clone.git_dir, f"refs/heads/{clone.target}") if clone.target else None
         own = own or await self._repositories.commit(clone.git_dir, "HEAD")
         persons = await self._git.persons_git(clone, None, (head,))
-        if (refusal := await self._git.refusal(clone, persons, own, head)) is not None:
+        selected = await self._git.selected(clone, persons, own, head)
+        if (refusal := await self._git.refusal(clone, persons, head, selected)) is not None:
             raise Refused(f"no working copy of {clone.name}'s work is made: {refusal}")
         files = await self._git.changed(clone, own, head)
         found = decisions.suspects(files, await self._git.surroundings(clone, head))
@@ -115,10 +117,12 @@ class Checkouts:
             )
         with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
             await self._host.add_worktree(clone, persons.programs, path, head, has_begun=has_begun)
+        lfs = drivers.lfs_files(selected, persons.settings)
+        lacking = landing_outcome.pointers(path, await trio.to_thread.run_sync(lfs_objects.without_object, path, lfs))
         return Checkout(
             MADE, path, head, (),
             f"{path} has {clone.name}'s work at {head[:12]}, on no branch; `git -C {shlex.quote(clone.repository)} "
-            f"worktree remove {shlex.quote(path)}` removes it",
+            f"worktree remove {shlex.quote(path)}` removes it" + (f"; {lacking}" if lacking else ""),
         )  # fmt: skip
 
     def _checked(self, directory: str) -> str:

@@ -216,8 +216,9 @@ class HostGit:
         return drivers.read(done.stdout)
 
     async def _quiet(self, directory: str, programs: Programs) -> dict[str, str]:
-        """Return the settings under which git runs no filter but those that may run, as it is configured now."""
-        return drivers.quiet_filters(await self.settings(directory), programs)
+        """Return the settings under which git runs no filter but those that may run, and those without a network."""
+        settings = await self.settings(directory)
+        return {**drivers.quiet_filters(settings, programs), **drivers.lfs_offline(settings)}
 
     async def has_begun(self, clone: Clone, path: str, commit: str) -> bool:
         """Say whether a daemon that was killed has begun to make a linked worktree there, of the same commit."""
@@ -263,7 +264,7 @@ class HostGit:
     def _environment(self, directory: str, settings: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a git in a checkout."""
         tame = tame_git.variables({**tame_git.PERSONS, **settings})
-        return {**self._environ, "PATH": self.path_for(directory), **_QUIET, **tame}
+        return {**self._environ, "PATH": self.path_for(directory), **_QUIET, **drivers.LFS_OFFLINE, **tame}
 
     async def _run_on_host(
         self, directory: str, arguments: tuple[str, ...], settings: Mapping[str, str] | None = None

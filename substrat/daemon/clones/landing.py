@@ -31,6 +31,7 @@ from substrat.core.workspaces.landing_outcome import (
     Outcome,
     uncommitted,
 )
+from substrat.daemon.clones import lfs_objects
 from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
 from substrat.daemon.clones.landing_records import LandingRecords
@@ -39,7 +40,7 @@ from substrat.daemon.state.storing import until_stored
 from substrat.errors import Conflict, NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.checks import Check
@@ -71,12 +72,21 @@ _KEPT_SECONDS = 86_400.0
 
 
 class _Looked(NamedTuple):
-    """A landing that was looked at: the move, the checkout that it is for, sentences for the person, what a check said."""
+    """A landing that was looked at.
+
+    Args:
+        move: the move.
+        checkout: where the branch is checked out.
+        notes: sentences for the person.
+        check: what a check has said.
+        lfs: the files that git-lfs is to write.
+    """
 
     move: Move
     checkout: GitPlaces | None
     notes: tuple[str, ...]
     check: Check | None
+    lfs: Sequence[str]
 
 
 class Landings:
@@ -315,6 +325,7 @@ class Landings:
                 self._registry.points.before("branch moved")
                 behind = await self._host.move(clone, landing, looked.move, checkout)
                 self._registry.points.after("branch moved")
+                lacking = await self._lacking(looked)
             except Conflicting as conflict:
                 found = landing_outcome.conflict(agent.name, landing.target, conflict.files, conflict.why)
                 return found._replace(head=head)
@@ -322,7 +333,7 @@ class Landings:
                 moved += 1
                 continue
             return self._landed(agent, landing, looked.move.commit, head, rest)._replace(
-                notes=(*looked.notes, *filter(None, (behind,))), was=tip, check=looked.check
+                notes=(*looked.notes, *filter(None, (behind, lacking))), was=tip, check=looked.check
             )
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
@@ -357,7 +368,8 @@ class Landings:
         files = await self._git.changed(clone, begin, commit)
         if (long := decisions.unwritable(files)) is not None:
             raise Refused(f"{agent.name}'s work can't be written to a disk: {long}")
-        if (refusal := await self._git.refusal(clone, persons, begin, commit)) is not None:
+        selected = await self._git.selected(clone, persons, begin, commit)
+        if (refusal := await self._git.refusal(clone, persons, commit, selected)) is not None:
             by_hand = ("git", "-C", checkout.top if checkout is not None else clone.repository, "merge", clone.ref("head"))
             raise Refused(
                 f"{agent.name}'s work isn't landed: {refusal}; after a look, and with {landing.target} checked out, "
@@ -380,7 +392,16 @@ class Landings:
         made = (
             (f"the branch is new: `{shlex.join(push)}` publishes it",) if tip is None and persons.settings.remotes else ()
         )
-        return _Looked(Move(commit, tip, persons.programs), checkout, (*unsigned, *told, *made), check)
+        move, lfs = Move(commit, tip, persons.programs), drivers.lfs_files(selected, persons.settings)
+        return _Looked(move, checkout, (*unsigned, *told, *made), check, lfs)
+
+    async def _lacking(self, looked: _Looked) -> str | None:
+        """Say which files have landed as pointers of git-lfs's; None: none have."""
+        if looked.checkout is None or not looked.lfs:
+            return None
+        top = looked.checkout.top
+        found = await trio.to_thread.run_sync(lfs_objects.without_object, top, looked.lfs)
+        return landing_outcome.pointers(top, found)
 
     async def _checked(self, agent: Agent, clone: Clone, landing: Landing, commit: str) -> Check:
         """Run a landing's check on a commit while no sandbox can write in the clone, whose files the check sees.

@@ -157,8 +157,8 @@ class LandingGit:
         """Return the person's git configuration where a branch is checked out, or in the repository; raises `Conflict`."""
         return await self._persons.read(clone, checkout.top if checkout is not None else clone.repository, commits)
 
-    async def refusal(self, clone: Clone, persons: PersonsGit, tip: str | None, commit: str) -> str | None:
-        """Say why git on the host can't write the files of a commit as the person's own git would; None: it can.
+    async def selected(self, clone: Clone, persons: PersonsGit, tip: str | None, commit: str) -> dict[str, str]:
+        """Return the filter that attributes name for each file that git on the host is to write.
 
         Args:
             clone: the clone.
@@ -175,7 +175,10 @@ class LandingGit:
             raise Refused(f"git can't read the attributes of {commit[:12]} in {clone.git_dir}: {said(done)}")
         fields = os.fsdecode(done.output).split("\0")
         named = zip(fields[::3], fields[2::3], strict=False)
-        selected = {path: name for path, name in named if name not in {"unspecified", "unset", "set"}}
+        return {path: name for path, name in named if name not in {"unspecified", "unset", "set"}}
+
+    async def refusal(self, clone: Clone, persons: PersonsGit, commit: str, selected: Mapping[str, str]) -> str | None:
+        """Say why git on the host can't write files of a commit as the person's own git would; None: it can."""
         doubtful = drivers.doubtful(selected, persons.settings, persons.programs)
         for at in range(0, len(doubtful), _AT_ONCE):
             begins = await self._beginnings(clone, commit, doubtful[at : at + _AT_ONCE])

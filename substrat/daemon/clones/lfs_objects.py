@@ -1,5 +1,6 @@
-"""Copies the objects of git-lfs in a clone to those of the user's repository, each after its hash was checked.
+"""Copies the objects of git-lfs in a clone to those of the user's repository, and names files that lack theirs.
 
+Each is copied after its hash was checked.
 Such an object is a file that is named after its SHA-256, for example `lfs/objects/ab/cd/abcd…` (git-lfs, docs/spec.md). The
 clone is an agent's: no link in it is followed, and only plain files are read.
 """
@@ -14,13 +15,16 @@ import stat
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
+from substrat.core.workspaces import drivers
 from substrat.daemon.kernel import nofollow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
+_POINTER = 1024
+"""Bytes; a pointer has fewer (git-lfs, docs/spec.md)."""
 _MOST = 10_000
 """Objects that are looked at: reading the names of more takes longer than a turn's end should wait."""
 
@@ -55,6 +59,12 @@ def copy_all(git_dir: str, clone: str, most_bytes: int) -> int:
     except OSError:
         missing += 1
     return missing
+
+
+def without_object(top: str, paths: Iterable[str]) -> list[str]:
+    """Return the files of a checkout that git-lfs has written as pointers, because the repository lacks their objects."""
+    begin = drivers.FORMS["lfs"]
+    return [path for path in paths if (nofollow.read_small(f"{top}/{path}", _POINTER) or b"").startswith(begin)]
 
 
 def _objects(directory: int) -> Iterator[str]:

@@ -76,6 +76,17 @@ def test_names_are_written_as_git_writes_them():
     assert drivers.read(listing).people == {"J. Doe Jr <j@x>", "J. Doe Jr <other@x>"}
 
 
+def test_git_lfs_is_given_no_address_that_a_configuration_names():
+    listing = b"".join(
+        f"local\0{key}\nhttp://own.invalid\0".encode()
+        for key in ("remote.up.url", "remote.odd.lfsurl", "lfs.https://own.invalid/.url")
+    )
+    settings = drivers.lfs_offline(drivers.read(listing))
+    assert settings.pop("lfs.standalonetransferagent") == ""
+    assert set(settings.values()) == {"http://127.0.0.1:0/"}
+    assert {"lfs.url", "remote.up.lfsurl", "remote.odd.lfsurl", "lfs.https://own.invalid/.url"} <= settings.keys()
+
+
 SETTINGS = GitSettings(filters={"lfs": ("git-lfs filter-process",), "evil": ("tools/smudge",), "tidy": ("tidy %f",)})
 POINTER = b"version https://git-lfs.github.com/spec/v1"
 

@@ -19,6 +19,7 @@ from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
 from substrat.errors import SubstratError
 from tests.daemon.clones.conftest import Room
+from tests.support import git_lfs
 
 ROOT = Path(__file__).parents[3]
 
@@ -74,6 +75,18 @@ def submodule(room):
     room.git("commit", "-qm", "a submodule")
 
 
+def lfs(room):
+    """A repository whose `*.bin` are git-lfs's; the object of `here` is in it, that of `far` is at a server."""
+    git_lfs.install(room.top.parent / "bin")
+    room.environ["PATH"] = f"{room.top.parent / 'bin'}:{os.environ['PATH']}"
+    room.again()
+    room.commit({".gitattributes": "*.bin filter=lfs -text\n"})
+    for key, command in git_lfs.FILTERS.items():
+        room.git("config", "--global", key, command)
+    room.git("config", "--global", "filter.lfs.required", "true")
+    git_lfs.store(room.top / ".git", b"here\n")
+
+
 def hooks(room):
     for name in ("pre-merge-commit", "post-merge", "reference-transaction"):
         hook = room.top / ".git" / "hooks" / name
@@ -115,6 +128,7 @@ SAME = {
                       room.git("config", "filter.up.smudge", "tr a-z A-Z")),
         {"a.up": "text\n"},
     ),
+    "a file of git-lfs whose object the repository has": Case(lfs, {"a.bin": git_lfs.pointer(b"here\n")}),
     "core.autocrlf": Case(lambda room: room.git("config", "core.autocrlf", "true")),
     "a lock of another git": Case(meanwhile=lambda room: (room.top / ".git" / "index.lock").touch()),
     "a sparse checkout": Case(sparse, {"in/c": "c\n", "out/d": "d\n"}),
@@ -157,6 +171,10 @@ DIFFERENT = {
         Case(meanwhile=lambda room: room.git("worktree", "add", "-qf", str(room.top.parent / "linked"), "main")),
         "git moves it under the other one", "held by two working trees",
     ),
+    "a file of git-lfs whose object is at its server": (
+        Case(lfs, {"a.bin": git_lfs.pointer(b"far\n"), ".lfsconfig": "[lfs]\n\turl = http://evil.invalid\n"}),
+        "git asks the server", None,
+    ),
     "hooks": (Case(meanwhile=hooks), "git runs them", None),
     "merge.ff = false, branch.main.mergeOptions": (
         Case(meanwhile=lambda room: (room.git("config", "merge.ff", "false"),
@@ -186,7 +204,8 @@ async def land(room):
         persons = await git.persons_git(clone, checkout, (tip, head))
         commit = await git.preview(clone, room.landing(), persons, tip, head)
         files = await git.changed(clone, tip, commit)
-        refusal = decisions.unwritable(files) or await git.refusal(clone, persons, tip, commit)
+        selected = await git.selected(clone, persons, tip, commit)
+        refusal = decisions.unwritable(files) or await git.refusal(clone, persons, commit, selected)
         if refusal is None:
             await room.host_git.move(clone, room.landing(), Move(commit, tip, persons.programs), checkout)
     except SubstratError as problem:

@@ -27,8 +27,9 @@ async def preview(room, mode=LandingMode.MERGE):
 
 async def refusal(room):
     """Why git on the host can't write the files of the agent's head."""
-    head = str(room.clone.kept.head)
-    return await room.landing_git.refusal(room.clone, await persons_git(room), room.tip(), head)
+    head, persons = str(room.clone.kept.head), await persons_git(room)
+    selected = await room.landing_git.selected(room.clone, persons, room.tip(), head)
+    return await room.landing_git.refusal(room.clone, persons, head, selected)
 
 
 async def move(room, commit):
