@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness import Figure, FigureFailed, adopt_orphans, kill_descendants, within
-from measures import clones, companion, events, families, sizes, turns, web
+from measures import clones, companion, events, families, landings, sizes, turns, web
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +58,7 @@ GROUPS = (
     FigureGroup("hundred", turns.HUNDRED_NAMES, turns.HUNDRED_SECONDS, turns.measure_hundred),
     FigureGroup("families", families.NAMES, families.SECONDS, families.measure),
     FigureGroup("clones", clones.NAMES, clones.SECONDS, clones.measure),
+    FigureGroup("landings", landings.NAMES, landings.SECONDS, landings.measure),
     FigureGroup("web", web.NAMES, web.SECONDS, web.measure),
     FigureGroup("idle", sizes.IDLE_NAMES, sizes.IDLE_SECONDS, sizes.measure_idle),
 )

@@ -126,6 +126,8 @@ class Landings:
         self._waiting: dict[int, str] = {}
         self._steps: dict[int, str] = {}
         self._taken_up: dict[int, ExitStack] = {}
+        self._moved: set[str] = set()
+        self._looks: dict[str, trio.CancelScope] = {}
         self._put_off: dict[int, str | None] = {}
         registry.observe(self._look_at_put_off)
         self._decided = trio.Event()
@@ -227,15 +229,20 @@ class Landings:
 
     async def _decide_all(self, branch: tuple[str, str]) -> None:
         """Decide the landings in one branch, one after the other, and then look once at the repository's other clones."""
-        has_moved = False
+        git_dir, _ = branch
         try:
             while landing := self._next(branch):
-                has_moved = await self._decide(landing) or has_moved
-            if has_moved:
-                await self._records.look_again(branch[0])
+                if (look := self._looks.pop(git_dir, None)) is not None:
+                    look.cancel()  # this landing doesn't wait for it, and may make it out of date
+                if await self._decide(landing):
+                    self._moved.add(git_dir)
         finally:
             self._busy.discard(branch)
             self._wanted.set()
+        if git_dir in self._moved and all(busy != git_dir for busy, _ in self._busy):
+            with trio.CancelScope() as self._looks[git_dir]:
+                await self._records.look_again(git_dir)
+                self._moved.discard(git_dir)
 
     async def _decide(self, landing: Landing) -> bool:
         """Decide a landing, and say whether the branch may have moved. The answer waits for no other clone."""

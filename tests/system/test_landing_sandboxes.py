@@ -1,0 +1,90 @@
+"""The sandboxes of a landing, which are as many however many clones the repository has."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from sandbox import host
+from tests.support.waiting import wait_until
+from tests.system.test_clones import app, commit, git
+from tests.system.test_landing import me, merged
+
+__all__ = ["app"]
+
+NOTING = """#!/bin/sh
+cd {0}
+case "$*" in
+*--version*|*--help*) ;;
+*'while [ $# -ge 5 ]'*)
+    echo look >>started
+    if [ -e hold ] && [ "$(grep -c look started)" = 2 ]; then while [ -e hold ]; do sleep 0.02; done; fi;;
+*) echo other >>started;;
+esac
+exec {1} "$@"
+"""
+"""Notes each sandbox; one at which clones are looked at waits while there is a file `hold`, the first of them excepted."""
+
+
+class Noted:
+    """A daemon whose sandboxes are noted, and a repository with a clone.
+
+    Args:
+        house: the daemon's.
+        app: the repository.
+    """
+
+    def __init__(self, house, app):
+        self.house, self.app, self.directory = house, app, house.directory / "tools"
+        me(house, app)
+        found = host.find_bubblewrap()
+        assert found is not None
+        self.directory.mkdir()
+        (self.directory / "bwrap").write_text(NOTING.format(self.directory, found.path))
+        (self.directory / "bwrap").chmod(0o755)
+        house.start(environment={"PATH": f"{self.directory}:{os.environ['PATH']}"})
+        self.spawn("one")
+
+    def spawn(self, *names):
+        for name in names:
+            self.house.ok("spawn", name, "-w", self.app, commit(f"{name}.txt"), "--clone")
+        self.house.ok("wait", *names)
+
+    def started(self):
+        return Counter((self.directory / "started").read_text().split())
+
+    def land(self, name):
+        """Land an agent's work after a commit of the person's, until clones are looked at once more after the answer."""
+        (self.app / "mine.txt").write_text(name)
+        git(self.house, self.app, "add", "-A")
+        git(self.house, self.app, "commit", "-qm", "mine")
+        (self.directory / "started").write_text("")
+        assert merged(self.house, name)[1][0]["outcome"] == "landed"
+        wait_until(lambda: self.started()["look"] == 2, "the look at the other clones, after the answer")
+
+    def behind(self, name):
+        return self.house.show(name)["clone"]["behind"]
+
+
+@pytest.fixture
+def noted(house, app):
+    return Noted(house, app)
+
+
+def test_a_landing_starts_as_many_sandboxes_whatever_clones_there_are(noted):
+    noted.land("one")
+    alone = noted.started()
+    noted.spawn("two", "three", "four", "five")
+    noted.land("five")
+    assert noted.started() == alone
+    wait_until(lambda: [noted.behind(name) for name in ("two", "three", "four")] == [3, 3, 3], "the look's end")
+
+
+def test_a_landing_waits_for_no_look_at_other_clones(noted):
+    noted.spawn("two", "three")
+    (noted.directory / "hold").touch()
+    noted.land("one")
+    assert noted.behind("three") == 0
+    noted.land("two")
+    (noted.directory / "hold").unlink()
+    wait_until(lambda: noted.behind("three") == 6, "the look's end")
