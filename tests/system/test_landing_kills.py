@@ -2,13 +2,15 @@
 
 import contextlib
 import itertools
+import os
+import shutil
 import sqlite3
 
 import pytest
 
 from tests.support.waiting import PATIENCE, wait_until
 from tests.system.test_clones import app, commit, fingerprint, git
-from tests.system.test_landing import me
+from tests.system.test_landing import HELD_GIT, me
 
 __all__ = ["app"]
 
@@ -124,3 +126,26 @@ def test_ten_land_or_bounce_in_order_with_the_daemon_killed_at_every_step(house,
     assert git(house, app, "stash", "show", "--name-only") == "sub/part.txt"
     assert git(house, app, "fsck", "--no-dangling") == ""
     assert [path.name for path in (house.state / "trees").glob("check-*")] == []
+
+
+def test_an_agent_stays_until_a_move_that_a_killed_daemon_has_begun_is_over(house, app):
+    """Only its rows tell the next daemon whose `index.lock` there is in the person's checkout."""
+    held = house.directory / "held"
+    held.mkdir()
+    (held / "git").write_text(HELD_GIT.format(held, shutil.which("git")))
+    (held / "git").chmod(0o755)
+    house.start(environment={"PATH": f"{held}:{os.environ['PATH']}"})
+    house.spawn("fix", app, commit("a.txt"), "--clone")
+    waiting = house.follow("merge", "fix", "--json")
+    wait_until((held / "begun").exists, "the move")
+    house.kill()
+    house.start()
+    refused = house.ctl("rm", "fix")
+    assert (refused.code, refused.error) == (
+        1, f"substratctl: fix's work is being landed in {app}: try again in a moment"
+    )  # fmt: skip
+    (held / "go").touch()
+    waiting.communicate(timeout=60)
+    assert (app / "a.txt").exists()
+    assert not (app / ".git" / "index.lock").exists()
+    house.ok("rm", "fix")

@@ -6,12 +6,13 @@ import json
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces.checks import Check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from substrat.core.workspaces.landing import Landing
+    from substrat.core.workspaces.landing import Landing, Suspect
 
 LANDED = "landed"
 NOTHING = "nothing"
@@ -22,6 +23,8 @@ QUEUED = "queued"
 FINE = frozenset({LANDED, NOTHING})
 """The outcomes after which nothing is left to land."""
 
+_SHORT = 12
+"""Digits of a commit that people copy: git itself shows 7 to 12 of them."""
 _MOST_FILES = 64 * 1024
 """Characters of the files' names in an outcome; a person looks at some hundred of them."""
 
@@ -136,6 +139,26 @@ def pointers(top: str, paths: Sequence[str]) -> str | None:
         return None
     are = "is a pointer" if len(paths) == 1 else "are pointers"
     return f"{listed(paths)} {are}, because the repository lacks its content: `git -C {shlex.quote(top)} lfs pull`"
+
+
+def held(name: str, usual: str | None, landing: Landing, head: str, suspects: Sequence[Suspect]) -> Outcome:
+    """Return the outcome of work that a person must look at first.
+
+    Args:
+        name: the agent's name.
+        usual: the branch that its work lands in unless another one is named.
+        landing: the landing.
+        head: the agent's head.
+        suspects: the files that must be looked at; none: it is another commit than the one that was looked at.
+    """
+    named, options = decisions.listed(suspects)
+    accepting = f"{options} --at {head[:_SHORT]}".strip()
+    moved_on = landing.at is not None and not head.startswith(landing.at)
+    which = f"{name}'s work is at {head[:_SHORT]}, not at {landing.at}" if moved_on else ""
+    files = f"{name}'s work has files that you must look at before they land in {landing.target}: {named}" if named else ""
+    again = decisions.command(name, landing, usual, accepting)
+    text = f"{': '.join(filter(None, (which, files)))}; `substratctl diff {name}` shows them; to land them: {again}"
+    return Outcome(HELD, text, head, tuple(one.path for one in suspects), head=head)
 
 
 def failed_check(name: str, head: str, check: Check) -> Outcome:

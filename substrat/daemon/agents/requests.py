@@ -309,10 +309,12 @@ class AgentRequests:
         return items[-1].id if items else None
 
     def check_removable(self, agent: Agent) -> None:
-        """Raise `Refused` while a turn of an agent is running."""
+        """Raise `Refused` while a turn of an agent is running, or its work is being landed: its rows say how that ends."""
         if agent.phase in LIVE_PHASES:
             how = "frozen" if agent.phase == Phase.FROZEN else "running"
             raise Refused(f"{agent.name} is {how}: `substratctl end {agent.name}` first")
+        if (checkout := self._store.lands_in(agent.id)) is not None:
+            raise Refused(f"{agent.name}'s work is being landed in {checkout}: try again in a moment")
 
     def remove(self, name: str, left: tuple[Clone, CloneEvent] | None = None) -> None:
         """Forget an agent.
@@ -322,7 +324,7 @@ class AgentRequests:
             left: its clone, and what this is to it, `LEAVE` or `PRUNE`; None: it had none.
 
         Raises:
-            Refused: a turn of it is running.
+            Refused: a turn of it is running, or its work is being landed.
         """
         agent = self.find(name)
         self.check_removable(agent)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from substrat.branchmover import Job
-from substrat.core.workspaces import branch_holders, drivers
+from substrat.core.workspaces import branch_holders, drivers, landing_outcome
 from substrat.daemon.clones.git_sandbox import said
 from substrat.daemon.clones.repository import NOTHING, RefMoved
 from substrat.daemon.kernel import descriptors, helper
@@ -57,8 +57,6 @@ git worktree list --porcelain -z
 """
 _BEING_MADE = "substratd makes it: the same `substratctl checkout` again goes on"
 """Why a linked worktree is locked (git-worktree(1)) that hasn't all its files yet."""
-_MOST_NAMED = 5
-"""Files that a sentence names before it only counts."""
 
 
 class Move(NamedTuple):
@@ -169,10 +167,8 @@ class HostGit:
             return _behind(landing.target, checkout, answer)
         again = ""
         if answer["left"]:
-            listed = ", ".join(answer["left"][:_MOST_NAMED])
-            more = f" and {len(answer['left']) - _MOST_NAMED} more" if answer["left"][_MOST_NAMED:] else ""
             again = (
-                f"; {listed}{more} can't be taken back, because of changes there: "
+                f"; {landing_outcome.listed(answer['left'])} can't be taken back, because of changes there: "
                 f"`git -C {shlex.quote(checkout)} status` shows them"
             )
         elif landing.intended is not None:

@@ -23,7 +23,6 @@ from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces.landing_outcome import (
     CONFLICT,
     FINE,
-    HELD,
     LANDED,
     NOTHING,
     QUEUED,
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
-    from substrat.core.workspaces.landing import Landing, Suspect
+    from substrat.core.workspaces.landing import Landing
     from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
@@ -65,8 +64,6 @@ _REMOVED = "the agent was removed meanwhile; its kept work is in refs/substrat/ 
 _UNSIGNED = "commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned"
 _SUBSTRAT = "Substrat <substrat@localhost>"
 """The author of commits of uncommitted files."""
-_SHORT = 12
-"""Digits of a commit that people copy: git itself shows 7 to 12 of them."""
 _KEPT_SECONDS = 86_400.0
 """How long an outcome is kept: a client that hasn't heard the answer asks again; the inbox has what needs a person."""
 
@@ -285,11 +282,12 @@ class Landings:
         try:
             places = await trio.to_thread.run_sync(self._repositories.places, landing.intended_in)
         except (SubstratError, OSError):
-            return  # the checkout is gone, and what was begun in it
-        if (places.top, places.common) == (landing.intended_in, clone.git_dir):
+            places = None  # the checkout is gone, and what was begun in it
+        if places is not None and (places.top, places.common) == (landing.intended_in, clone.git_dir):
             commits = tuple(filter(None, (landing.intended_from, landing.intended)))
             persons = await self._git.persons_git(clone, places, commits)
             await self._host.settle(landing, Move(landing.intended, landing.intended_from, persons.programs), places)
+        await until_stored(partial(self._records.note_settled, landing))
 
     async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> Outcome:
         """Land the head that the clone has now; commits that its agent makes meanwhile are no part of it.
@@ -338,10 +336,11 @@ class Landings:
                 return found._replace(head=head)
             except RefMoved:
                 moved += 1
-                continue
-            return self._landed(agent, landing, looked.move.commit, head, rest)._replace(
-                notes=(*looked.notes, *filter(None, (behind, lacking))), was=tip, check=looked.check
-            )
+            else:
+                return self._landed(agent, landing, looked.move.commit, head, rest)._replace(
+                    notes=(*looked.notes, *filter(None, (behind, lacking))), was=tip, check=looked.check
+                )
+            await until_stored(partial(self._records.note_settled, landing))
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
     async def _known(self, agent: Agent, clone: Clone, landing: Landing, tip: str, head: str) -> Outcome | None:
@@ -387,9 +386,9 @@ class Landings:
         check = None
         held = decisions.unaccepted(suspects, landing.accepted if is_seen else ())
         if held or not is_seen:
-            return _held(agent, clone, landing, head, held)
+            return landing_outcome.held(agent.name, clone.target, landing, head, held)
         if landing.check_command is not None:
-            check = await self._checked(agent, clone, landing, commit)
+            check = await self._checked(agent, clone, landing, (landing.check_command, commit))
             if check.state == checks.FAILED:
                 return landing_outcome.failed_check(agent.name, head, check)
         unsigned = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
@@ -410,12 +409,12 @@ class Landings:
         found = await trio.to_thread.run_sync(lfs_objects.without_object, top, looked.lfs)
         return landing_outcome.pointers(top, found)
 
-    async def _checked(self, agent: Agent, clone: Clone, landing: Landing, commit: str) -> Check:
-        """Run a landing's check on a commit while no sandbox can write in the clone, whose files the check sees.
+    async def _checked(self, agent: Agent, clone: Clone, landing: Landing, check: tuple[str, str]) -> Check:
+        """Run a check, a command on a commit, while no sandbox can write in the clone, whose files the check sees.
 
         It takes room from turns only when it can begin: its own agent's turn may be the one that it waits for.
         """
-        closures, command = self._registry.closures, landing.check_command or "true"
+        closures, (command, commit) = self._registry.closures, check
         with closures.closing((clone.tree,), f"a check of {clone.name}'s work runs"):
             await self._waited(landing, (clone.tree,), landing_outcome.waits_for_check)
             async with self._queue.checking(partial(self._tell_wait, landing)):
@@ -474,23 +473,6 @@ class Landings:
     def _tell_clients(self) -> None:
         self._decided.set()
         self._decided = trio.Event()
-
-
-def _held(agent: Agent, clone: Clone, landing: Landing, head: str, held: tuple[Suspect, ...]) -> Outcome:
-    listed, options = decisions.listed(held)
-    options = f"{options} --at {head[:_SHORT]}".strip()
-    moved_on = (
-        f"{agent.name}'s work is at {head[:_SHORT]}, not at {landing.at}"
-        if landing.at and not head.startswith(landing.at)
-        else ""
-    )
-    files = f"{agent.name}'s work has files that you must look at before they land in {landing.target}: {listed}"
-    why = ": ".join(filter(None, (moved_on, files if held else "")))
-    text = (
-        f"{why}; `substratctl diff {agent.name}` shows them; to land them: "
-        f"{decisions.command(agent.name, landing, clone.target, options)}"
-    )
-    return Outcome(HELD, text, head, tuple(one.path for one in held), head=head)
 
 
 def failure_of(outcome: Outcome) -> Conflict | None:

@@ -47,6 +47,11 @@ class LandingRecords:
         with self._registry.change("landing intended"):
             self._store.note_intended(landing.id, (move.tip, move.commit), head, checkout)
 
+    def note_settled(self, landing: Landing) -> None:
+        """Note that nothing of a move is left that has failed, so nobody needs to look for it."""
+        with self._registry.change("landing intended"):
+            self._store.note_settled(landing.id)
+
     def note_landed(self, landing: Landing, outcome: Outcome) -> None:
         """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again."""
         agent = self._registry.get(landing.agent)

@@ -71,6 +71,15 @@ class CloneQueries(Database):
         intended = "UPDATE landings SET intended_from = ?, intended = ?, intended_head = ?, intended_in = ? WHERE id = ?"
         self._db.execute(intended, (*commits, head, checkout, number))
 
+    def note_settled(self, number: int) -> None:
+        """Note that nothing of a landing is left in the checkout in which it was about to move its branch."""
+        self._db.execute("UPDATE landings SET intended_in = NULL WHERE id = ?", (number,))
+
+    def lands_in(self, agent: str) -> str | None:
+        """Return the checkout in which a landing of an agent's work moves its branch, or has begun to; None: none does."""
+        moving = self._landings("outcome IS NULL AND intended_in NOT NULL AND agent = ?", agent)
+        return moving[0].intended_in if moving else None
+
     def decide_landing(self, number: int, outcome: str, item: int | None) -> None:
         """Store a landing's outcome, and the operator's inbox item that tells it."""
         self._db.execute("UPDATE landings SET outcome = ?, item = ? WHERE id = ?", (outcome, item, number))
