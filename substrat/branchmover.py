@@ -1,16 +1,16 @@
 """Moves a branch where it is checked out, wholly or not at all: a program of its own, run by path; imports nothing of ours.
 
 `branchmover.py move LASTING NUMBER TOP OWN BRANCH OLD NEW` moves BRANCH, checked out in TOP, whose git directory is OWN,
-from the commit OLD (empty: the branch has none yet) to NEW, for the landing NUMBER. `settle` with the same arguments ends
-what a killed one has begun; there may be nothing. It prints one line of JSON, `Answer`. LASTING is a descriptor that git
-inherits: who finds it locked knows that a git of this landing lives. The environment has the settings that keep git tame.
+from the commit OLD (empty: the branch has none yet) to NEW, for the landing NUMBER. `settle` with the same arguments ends a
+move that a killed program has begun, if there is any. It prints one line of JSON, `Answer`. LASTING is a descriptor that
+git inherits: while it is locked a git of this landing lives. The environment has the settings that keep git tame.
 
-git writes files, then the index, then the branch, and a git that is killed, or finds the disk full, stays where it is.
-Hence it works here on a copy of the index, while `index.lock` is held as git holds it, with the landing's number. When
-git has ended *the branch decides*: if it has moved, the copy becomes the index, and else each file that is as the move
-makes it goes back. That is a move of git's own to OLD, by an index that has NEW's entry where the file is NEW's and OLD's
-elsewhere; so git itself guards what a person has changed meanwhile, and such a file stays and is named. The lock goes last,
-so one with a landing's number means that this landing isn't over.
+git writes files, then the index, then the branch, and a git that is killed, or finds the disk full, leaves them half done.
+Hence git works on a copy of the index here, and the program holds `index.lock` as git does, with the landing's number in
+it. When git has ended *the branch decides*: if it has moved, the copy becomes the index, and else each file that is as the
+move makes it goes back. A move of git's own to OLD brings it back, by an index that has NEW's entry where the file is NEW's
+and OLD's elsewhere. So git itself guards the files that a person has changed meanwhile; they stay and are named. The lock
+goes last: while one with a landing's number is there, that landing isn't over.
 
 For example git is killed when it has written `a` of `a` and `b`: the copy goes, `a` is put back, and the lock is removed.
 """
@@ -51,11 +51,11 @@ _NOTED = b"\n"
 """Follows the landing's number in its lock once git may begin, before the names of a person's own files."""
 _GITLINK = "160000"
 _NOTHING = "0" * 6
-"""The mode of what isn't there (git-diff-tree(1))."""
+"""The mode of a missing file (git-diff-tree(1))."""
 
 
 class Job(NamedTuple):
-    """What moves, and for which landing; the fields are the program's arguments."""
+    """A move and its landing; the fields are the program's arguments."""
 
     lasting: int
     number: str
@@ -71,7 +71,7 @@ class Job(NamedTuple):
 
 
 class Answer(TypedDict):
-    """What the program prints.
+    """The program's answer.
 
     Args:
         moved: whether the branch is at the new commit.
@@ -85,11 +85,26 @@ class Answer(TypedDict):
 
 
 class Change(NamedTuple):
-    """A path that differs between two commits, with its mode and object on each side."""
+    """A path that differs between two commits, with its mode and object on each side; `stays`: it can't go back."""
 
     path: str
     modes: tuple[str, str]
     blobs: tuple[str, str]
+    stays: bool = False
+
+
+class Begun(NamedTuple):
+    """A move that git has begun.
+
+    Args:
+        lock: the descriptor of `index.lock`, which was written last before git began.
+        mine: the files of the move that a person had changed before it; None: they aren't known, so no file is touched.
+        is_fresh: whether git has ended just now, so that no other program has written in the checkout since.
+    """
+
+    lock: int
+    mine: set[str] | None
+    is_fresh: bool
 
 
 class Failed(Exception):
@@ -98,7 +113,7 @@ class Failed(Exception):
 
 def main(arguments: list[str]) -> int:
     """Move, or settle, and print the answer."""
-    # Whoever ends all processes ends git too, and what git leaves is taken back here.
+    # A signal to all processes ends git too, whose files this program then takes back.
     signal.signal(signal.SIGTERM, lambda *_: None)
     how, lasting, *about = arguments
     job = Job(int(lasting), *about)
@@ -107,7 +122,7 @@ def main(arguments: list[str]) -> int:
     except (Failed, OSError) as problem:
         answer = Answer(moved=False, reason=sentence_of(problem, job), left=[])
         with suppress(Failed, OSError):
-            answer["moved"] = has_moved(job)  # whatever went wrong after it has is no refusal
+            answer["moved"] = tip(job) == job.new  # a fault after the branch has moved is no refusal
     print(json.dumps(answer))
     return 0
 
@@ -118,7 +133,9 @@ def move_branch(job: Job) -> Answer:
     try:
         copy_index(job)
         mine = persons(job)
-        note(lock, mine)
+        # The next daemon's program reads here which files were the person's; git begins after this.
+        os.write(lock, _NOTED + b"".join(os.fsencode(path) + b"\0" for path in sorted(mine)))
+        os.fsync(lock)
         done = git(job, *_FAST_FORWARD, job.new, seconds=_MOVE_SECONDS)
     except (Failed, OSError):
         release(job, lock)
@@ -133,23 +150,23 @@ def move_branch(job: Job) -> Answer:
         release(job, lock)
         return Answer(moved=False, reason=reason, left=[])
     try:
-        answer = finish(job, lock, mine, is_fresh=True)
+        answer = finish(job, Begun(lock, mine, is_fresh=True))
     except (Failed, OSError) as problem:
-        back = f"what git has written can't be taken back: {sentence_of(problem, job)}"
+        back = f"git's files can't be taken back: {sentence_of(problem, job)}"
         raise Failed("; ".join(filter(None, (reason, back)))) from None
     return Answer(moved=answer["moved"], reason="" if answer["moved"] else reason, left=answer["left"])
 
 
 def settle(job: Job) -> Answer:
-    """End what a killed program has begun."""
+    """End a move that a killed program has begun."""
     is_begun = os.path.lexists(job.path(_COPY))
-    nothing = Answer(moved=has_moved(job), reason="", left=[])
+    nothing = Answer(moved=tip(job) == job.new, reason="", left=[])
     try:
         lock = os.open(job.path(_LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         if not is_begun:
             return nothing
-        return finish(job, take_lock(job), None, is_fresh=False)  # a person has removed the lock
+        return finish(job, Begun(take_lock(job), None, is_fresh=False))  # a person has removed the lock
     about, whole = os.fstat(lock), lock_line(job)
     if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1 or os.read(lock, len(whole)) != whole:
         os.close(lock)
@@ -160,31 +177,23 @@ def settle(job: Job) -> Answer:
     if not rest.startswith(_NOTED):
         release(job, lock)  # git had not begun
         return nothing
-    return finish(job, lock, set(listed(os.fsdecode(rest.removeprefix(_NOTED)))), is_fresh=False)
+    return finish(job, Begun(lock, set(listed(os.fsdecode(rest.removeprefix(_NOTED)))), is_fresh=False))
 
 
-def finish(job: Job, lock: int, mine: set[str] | None, *, is_fresh: bool) -> Answer:
-    """Let the branch decide which way files and index go, and give the lock away.
-
-    Args:
-        job: the move.
-        lock: the lock, open.
-        mine: the files of the move that a person had changed before it; None: that isn't known, so nothing is touched.
-        is_fresh: whether git has ended just now, so nobody else has written there.
-    """
+def finish(job: Job, begun: Begun) -> Answer:
+    """Let the branch decide which way files and index go, and give the lock away."""
     answer = Answer(moved=False, reason="", left=[])
     try:
-        answer["moved"] = has_moved(job)
+        answer["moved"] = tip(job) == job.new
         head = git(job, "symbolic-ref", "--quiet", "HEAD")
         if os.fsdecode(head.stdout).strip() == f"refs/heads/{job.branch}":
-            begun = os.fstat(lock).st_mtime_ns
             remove(job, _LOOK)  # its room is needed now
             if answer["moved"]:
                 forward(job)
             elif tip(job) == job.old:
-                answer["left"] = back(job, mine, begun, is_fresh=is_fresh)
+                answer["left"] = back(job, begun)
     finally:
-        release(job, lock)
+        release(job, begun.lock)
     return answer
 
 
@@ -196,8 +205,8 @@ def persons(job: Job) -> set[str]:
     """
     old = tree(job, job.old)
     git(job, "update-index", "-q", "--refresh")
-    changed = {*listed(checked(git(job, "diff-files", "--name-only", "-z")))}
-    changed |= {*listed(checked(git(job, "diff-index", "--cached", "--name-only", "--no-renames", "-z", old)))}
+    changed = {*listed(checked(job, "diff-files", "--name-only", "-z"))}
+    changed |= {*listed(checked(job, "diff-index", "--cached", "--name-only", "--no-renames", "-z", old))}
     return {
         one.path
         for one in changes_between(job, old)
@@ -213,79 +222,64 @@ def is_file(job: Job, path: str) -> bool:
 
 
 def forward(job: Job) -> None:
-    """Bring the index to the new commit, where files and branch are; what a person has staged beside it stays."""
+    """Bring the index to the new commit, where files and branch are; a person's other staged changes stay."""
     copy_index(job)
-    checked(git(job, "read-tree", "-i", "-m", tree(job, job.old), job.new))
+    checked(job, "read-tree", "-i", "-m", tree(job, job.old), job.new)
     git(job, "update-index", "-q", "--refresh")
     os.replace(job.path(_COPY), job.path("index"))
 
 
-def back(job: Job, mine: set[str] | None, begun: int, *, is_fresh: bool) -> list[str]:
+def back(job: Job, begun: Begun) -> list[str]:
     """Put back each file that is as the move makes it, and return the paths of those that are neither way."""
     copy_index(job)
     old = tree(job, job.old)
-    tags = {entry[2:]: entry[0] for entry in listed(checked(git(job, "ls-files", "-v", "-z")))}
-    changes = [
-        one
+    found = sort(job, changes_to_take_back(job, old, begun.mine), begun)
+    for one in found[CUT]:
+        os.unlink(os.path.join(job.top, one.path))
+    # A file can take the place of a directory only when the directory's files are gone.
+    made = sorted(found[MADE], key=lambda one: one.modes[1] != _NOTHING)
+    missing = [*found[GONE], *(one for one in found[CUT] if one.modes[0] != _NOTHING)]
+    if not put_back(job, old, made):
+        return [one.path for one in (*found[LEFT], *made, *missing)]
+    given = "".join(f"{one.path}\0" for one in missing)
+    git(job, "checkout-index", "--quiet", "--index", "-z", "--stdin", given=given)  # writes over nothing
+    os.replace(job.path(_COPY), job.path("index"))
+    return [one.path for one in found[LEFT]]
+
+
+def changes_to_take_back(job: Job, old: str, mine: set[str] | None) -> list[Change]:
+    """Return the files that a move changes in the checkout, without a person's own; `mine` as of `Begun`."""
+    tags = {entry[2:]: entry[0] for entry in listed(checked(job, "ls-files", "-v", "-z"))}
+    return [
+        # git looks at no file that it was told not to look at (a small letter), so such a file can't go back.
+        one._replace(stays=mine is None or tags.get(one.path, "H").islower())
         for one in changes_between(job, old)
         if _GITLINK not in one.modes and tags.get(one.path, "H") not in "Ss" and one.path not in (mine or ())
     ]
-    # git looks at no file that it was told not to look at, so such a file can't go back.
-    stay = {one.path for one in changes if mine is None or tags.get(one.path, "H").islower()}
-    found = sort(job, changes, stay, begun, is_fresh=is_fresh)
-    for one in found.cut:
-        os.unlink(os.path.join(job.top, one.path))
-    # A file can take the place of a directory only when what was in there is gone.
-    ordered = sorted(found.made, key=lambda one: one.modes[1] != _NOTHING)
-    missing = [*found.gone, *(one for one in found.cut if one.modes[0] != _NOTHING)]
-    if not put_back(job, old, ordered):
-        return [one.path for one in (*found.left, *found.made, *missing)]
-    git(job, "checkout-index", "--quiet", "--index", "-z", "--stdin", given=paths_given(missing))  # writes over nothing
-    os.replace(job.path(_COPY), job.path("index"))
-    return [one.path for one in found.left]
 
 
 def put_back(job: Job, old: str, made: list[Change]) -> bool:
-    """Put files back that are as the move makes them, or say that a person has changed one meanwhile, and put none."""
-    given = git(job, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=paths_given(made))
-    return not given.returncode and not git(job, "read-tree", "-m", "-u", half(job, old, made), old).returncode
+    """Put files back that are as the move makes them; False: a person has changed one meanwhile, and all of them stay."""
+    paths = "".join(f"{one.path}\0" for one in made)
+    if git(job, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", given=paths).returncode:
+        return False
+    # A tree of the files before, with some as the move makes them; those that it deletes come first.
+    checked(job, "read-tree", old, index=_LOOK)
+    entries = "".join(f"{one.modes[1]} {one.blobs[1]}\t{one.path}\0" for one in made)
+    checked(job, "update-index", "-z", "--index-info", given=entries, index=_LOOK)
+    half = checked(job, "write-tree", index=_LOOK).strip()
+    return not git(job, "read-tree", "-m", "-u", half, old).returncode
 
 
-def half(job: Job, old: str, made: list[Change]) -> str:
-    """Return a tree of what was before, with some files as the move makes them; those that it deletes come first."""
-    checked(git(job, "read-tree", old, index=_LOOK))
-    given = "".join(f"{one.modes[1]} {one.blobs[1]}\t{one.path}\0" for one in made)
-    checked(git(job, "update-index", "-z", "--index-info", given=given, index=_LOOK))
-    return checked(git(job, "write-tree", index=_LOOK)).strip()
+Sorted = dict[str, list[Change]]
+MADE, GONE, CUT, LEFT = "made", "gone", "cut", "left"
+"""Files of a move that aren't as before: as the move makes them, removed by git to be written anew, cut off where git was
+killed, and all others, which stay."""
 
 
-class Sorted(NamedTuple):
-    """The files of a move that aren't as before.
-
-    Args:
-        made: those that are as the move makes them.
-        gone: those that git had removed to write them anew.
-        cut: those that git was killed in.
-        left: all others, which stay.
-    """
-
-    made: list[Change]
-    gone: list[Change]
-    cut: list[Change]
-    left: list[Change]
-
-
-def sort(job: Job, changes: list[Change], stay: set[str], begun: int, *, is_fresh: bool) -> Sorted:
-    """Sort the files of a move.
-
-    Args:
-        job: the move.
-        changes: its files.
-        stay: the paths of those that are to stay in any case.
-        begun: when git began, in nanoseconds of the file system's clock.
-        is_fresh: whether git has ended just now: only then one that it changes, and not only one that it adds, may be cut.
-    """
-    found = Sorted([], [], [], [])
+def sort(job: Job, changes: list[Change], begun: Begun) -> Sorted:
+    """Sort the files of a move; those that are as before are left out."""
+    found: Sorted = {MADE: [], GONE: [], CUT: [], LEFT: []}
     differ_old, differ_new = (differing(job, changes, side) for side in (0, 1))
     for one in changes:
         is_absent = "D" in {differ_old.get(one.path), differ_new.get(one.path)}
@@ -295,26 +289,28 @@ def sort(job: Job, changes: list[Change], stay: set[str], begun: int, *, is_fres
         )
         if is_old:
             continue
-        if one.path in stay:
-            found.left.append(one)
+        if one.stays:
+            found[LEFT].append(one)
         elif is_new:
-            found.made.append(one)
+            found[MADE].append(one)
         elif is_absent:
-            found.gone.append(one)
-        elif (is_fresh or one.modes[0] == _NOTHING) and is_beginning(job, one, begun):
-            found.cut.append(one)
+            found[GONE].append(one)
+        # Later a file that the move changes may be a person's; only one that the move adds can be told from it.
+        elif (begun.is_fresh or one.modes[0] == _NOTHING) and is_beginning(job, one, begun):
+            found[CUT].append(one)
         else:
-            found.left.append(one)
+            found[LEFT].append(one)
     return unblocked(found)
 
 
 def unblocked(found: Sorted) -> Sorted:
     """Let those stay too that can't come back for others that stay: `e`, where a person's `e/new` is now."""
-    odd = {one.path for one in found.left}
+    odd = {one.path for one in found[LEFT]}
     above = {place for path in odd for place in places_of(path)}
-    blocked = {one for part in found[:3] for one in part if one.path in above or not odd.isdisjoint(places_of(one.path))}
-    made, gone, cut = ([one for one in part if one not in blocked] for part in found[:3])
-    return Sorted(made, gone, cut, [*found.left, *sorted(blocked)])
+    moved = [one for kind in (MADE, GONE, CUT) for one in found[kind]]
+    blocked = {one for one in moved if one.path in above or not odd.isdisjoint(places_of(one.path))}
+    free = {kind: [one for one in part if one not in blocked] for kind, part in found.items()}
+    return {**free, LEFT: [*found[LEFT], *sorted(blocked)]}
 
 
 def places_of(path: str) -> list[str]:
@@ -324,31 +320,31 @@ def places_of(path: str) -> list[str]:
 
 
 def differing(job: Job, changes: list[Change], side: int) -> dict[str, str]:
-    """Return how files of a move differ from what one of its commits has: `D` for one that is absent, else `M` or `T`."""
+    """Return how files of a move differ from one of its commits: `D` for a file that is absent, else `M` or `T`."""
     entries = [f"{one.modes[side]} {one.blobs[side]}\t{one.path}\0" for one in changes if one.modes[side] != _NOTHING]
     remove(job, _LOOK)
-    checked(git(job, "update-index", "-z", "--index-info", given="".join(entries), index=_LOOK))
+    checked(job, "update-index", "-z", "--index-info", given="".join(entries), index=_LOOK)
     git(job, "update-index", "-q", "--refresh", index=_LOOK)  # compares contents, through filters
-    found = listed(checked(git(job, "diff-files", "--name-status", "-z", index=_LOOK)))
+    found = listed(checked(job, "diff-files", "--name-status", "-z", index=_LOOK))
     return dict(zip(found[1::2], found[::2], strict=True))
 
 
-def is_beginning(job: Job, change: Change, begun: int) -> bool:
-    """Say whether a file holds, since a time, a beginning of what it is to hold, as one does that git was killed in."""
+def is_beginning(job: Job, change: Change, begun: Begun) -> bool:
+    """Say whether a file, written since git began, holds a beginning of its new content: git was killed in it."""
     if not is_file(job, change.path):
         return False
     with open(os.open(os.path.join(job.top, change.path), _PLAIN), "rb") as file:
         about = os.fstat(file.fileno())
         # The file system's clock stands still for some milliseconds, in which git may have begun and been killed.
-        if not stat.S_ISREG(about.st_mode) or about.st_ctime_ns < begun:
+        if not stat.S_ISREG(about.st_mode) or about.st_ctime_ns < os.fstat(begun.lock).st_mtime_ns:
             return False
         whole = git(job, "cat-file", "--filters", f"{job.new}:{change.path}")
         return not whole.returncode and whole.stdout.startswith(file.read(len(whole.stdout) + 1))
 
 
 def changes_between(job: Job, old: str) -> list[Change]:
-    """Return what differs between two commits."""
-    parts = listed(checked(git(job, "diff-tree", "-r", "-z", "--no-renames", old, job.new)))
+    """Return the paths that differ between two commits."""
+    parts = listed(checked(job, "diff-tree", "-r", "-z", "--no-renames", old, job.new))
     found = []
     for about, path in zip(parts[::2], parts[1::2], strict=True):
         before, after, from_blob, to_blob, _ = about.removeprefix(":").split()
@@ -370,12 +366,6 @@ def take_lock(job: Job) -> int:
         release(job, lock)
         raise
     return lock
-
-
-def note(lock: int, mine: set[str]) -> None:
-    """Note in the lock, for whoever settles, which files a person had changed before; git begins after this."""
-    os.write(lock, _NOTED + b"".join(os.fsencode(path) + b"\0" for path in sorted(mine)))
-    os.fsync(lock)
 
 
 def reserve(job: Job) -> None:
@@ -400,7 +390,7 @@ def remove(job: Job, *names: str) -> None:
 
 
 def release(job: Job, lock: int) -> None:
-    """Remove what isn't needed any more, the lock last and in any case."""
+    """Remove the files of a move that is over, the lock last and in any case."""
     for name in (_LOOK, f"{_LOOK}.lock", f"{_COPY}.lock", _COPY):
         with suppress(OSError):
             remove(job, name)
@@ -411,12 +401,12 @@ def release(job: Job, lock: int) -> None:
 
 
 def lock_line(job: Job) -> bytes:
-    """Return what a landing's lock begins with; an index begins with `DIRC`, an index that git has just locked is empty."""
+    """Return the first line of a landing's lock; git's own lock is empty at first, and begins with `DIRC` like an index."""
     return f"landing {job.number} {job.new}\n".encode()
 
 
 def copy_index(job: Job) -> None:
-    """Make the copy of the index anew; a branch without a commit may have none."""
+    """Make the copy of the index anew; a branch without a commit may have no index."""
     remove(job, _COPY, f"{_COPY}.lock")
     with suppress(FileNotFoundError), open(os.open(job.path("index"), _PLAIN), "rb") as source:
         about = os.fstat(source.fileno())
@@ -431,8 +421,8 @@ def copy_index(job: Job) -> None:
 
 
 def tree(job: Job, commit: str) -> str:
-    """Return what a commit holds; that of none is empty."""
-    return commit or checked(git(job, "mktree", given="")).strip()
+    """Return a commit's tree; without a commit, an empty one."""
+    return commit or checked(job, "mktree", given="").strip()
 
 
 def tip(job: Job) -> str:
@@ -443,17 +433,12 @@ def tip(job: Job) -> str:
     return os.fsdecode(done.stdout).strip()
 
 
-def has_moved(job: Job) -> bool:
-    """Say whether the branch is at the new commit."""
-    return tip(job) == job.new
-
-
 def git(
     job: Job, *arguments: str, given: str = "", index: str = _COPY, seconds: float = _SECONDS
 ) -> subprocess.CompletedProcess[bytes]:
     """Run git in the checkout, on an index of its own; one that takes too long is ended, with all that it has started."""
     environment = {**os.environ, "GIT_INDEX_FILE": job.path(index)}
-    # An index of a few files needs no second one (`core.splitIndex`), which nobody would remove.
+    # An index of a few files needs no second one (`core.splitIndex`), which would stay behind.
     tame = ("-c", "core.splitIndex=false") if index == _LOOK else ()
     command = ("git", "-C", job.top, *tame, *arguments)
     child = subprocess.Popen(
@@ -474,16 +459,12 @@ def git(
     return subprocess.CompletedProcess(command, child.returncode, output, late or errors)
 
 
-def checked(done: subprocess.CompletedProcess[bytes]) -> str:
-    """Return what git has printed; raises `Failed` if it failed."""
+def checked(job: Job, *arguments: str, given: str = "", index: str = _COPY) -> str:
+    """Return git's output; raises `Failed` if git fails."""
+    done = git(job, *arguments, given=given, index=index)
     if done.returncode:
         raise Failed(reason_of(done))
     return os.fsdecode(done.stdout)
-
-
-def paths_given(changes: list[Change]) -> str:
-    """Return paths as git reads them with `-z`."""
-    return "".join(f"{one.path}\0" for one in changes)
 
 
 def listed(printed: str) -> list[str]:

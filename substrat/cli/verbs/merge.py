@@ -34,8 +34,8 @@ COMMAND = Command(
     ),
     notes=(
         "Only commits land; uncommitted files stay in the clone. Several agents land one after the other, "
-        f"the oldest first, each previewed on what landed before it. A conflict changes nothing. While a sandbox runs that "
-        f"can write in the checkout, work is queued (status 1) and lands when that has ended. Without --at, --accept "
+        f"the oldest first, each previewed on the landings before it. A conflict changes nothing. While a sandbox runs "
+        f"that can write in the checkout, work is queued (status 1) and lands when that has ended. Without --at, --accept "
         f"counts on a terminal only, for the files that this command itself shows. "
         f"{many.GLOB_NOTE}\n{many.JSON_NOTE} Refusals and notes, such as of a rebase under way, are on standard error."
     ),
@@ -82,7 +82,7 @@ def run(arguments: Arguments) -> int:
 
 
 def _tell(outcomes: list[dict[str, object]], *, json: bool) -> None:
-    """Print each outcome, what a person must know on standard error."""
+    """Print each outcome; refusals and notes go to standard error."""
     for one in outcomes:
         if one["outcome"] == "queued":
             output.note(f"{one['agent']}: {one['text']}")
@@ -105,7 +105,7 @@ def _shown_first(
     """Show a person the files that must be looked at, land the work if he agrees, and return the outcomes then."""
     if not _agrees(held, accepted):
         return [{**one, "text": f"{one['agent']}'s work isn't landed"} for one in held]
-    # One after the other, each bound to what was shown: another commit is shown anew.
+    # One after the other, each bound to the commit that was shown: another commit is shown anew.
     shown = ((str(one["agent"]), ([str(path) for path in _files(one)], str(one["head"]))) for one in held)
     again = (_merge(connection, _asked(arguments, [name], looked, can_ask=True)) for name, looked in shown)
     return [one for found in again for one in found]
@@ -180,11 +180,11 @@ def _merge(connection: Connection, asked: dict[str, object]) -> list[dict[str, o
 
 
 def _tell_steps(asked: dict[str, object]) -> None:
-    """Tell a person who waits what is being done for each agent."""
+    """Tell a waiting person the present step of each agent's landing."""
     try:
         with Connection() as another:
             outcomes = another.call_list("agent.merge", **asked, wait=False)
-    except errors.SubstratError:  # the daemon ends just now, and whoever waits for its answer says so
+    except errors.SubstratError:  # the daemon ends just now, and the wait for its answer tells it
         return
     for one in outcomes:
         if one["outcome"] == "queued":

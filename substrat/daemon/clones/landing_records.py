@@ -1,4 +1,4 @@
-"""Notes what comes of landings: on the agents whose work it is, in the journal, and in the operator's inbox."""
+"""Notes the outcomes of landings: on the agents whose work lands, in the journal, and in the operator's inbox."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = structlog.get_logger("substrat.landing")
 
 
 class LandingRecords:
-    """Notes what comes of landings.
+    """Notes the outcomes of landings.
 
     Args:
         registry: the agents.
@@ -43,12 +43,12 @@ class LandingRecords:
         self._repositories = repositories
 
     def note_intended(self, landing: Landing, move: Move, head: str, checkout: str | None) -> None:
-        """Note what a landing is about to move, and where: a later daemon finds it."""
+        """Note the move that a landing is about to make, and the checkout: a later daemon finds it."""
         with self._registry.change("landing intended"):
             self._store.note_intended(landing.id, (move.tip, move.commit), head, checkout)
 
     def note_settled(self, landing: Landing) -> None:
-        """Note that nothing of a move is left that has failed, so nobody needs to look for it."""
+        """Note that no file or lock of a failed move is left, so that no later daemon looks for them."""
         with self._registry.change("landing intended"):
             self._store.note_settled(landing.id)
 
@@ -76,7 +76,7 @@ class LandingRecords:
     def first_in_conflict(self, landing: Landing) -> str | None:
         """Name the agent that solves its conflict with the same branch first; None: this landing's waits for no other.
 
-        Only the first of several is sent to rebase: what it lands may bring the others into conflict once more. An agent
+        Only the first of several is sent to rebase: its landing may bring the others into conflict once more. An agent
         that was told before, or has ended, isn't told of its conflict, so its landing is a person's and doesn't wait.
         """
         agent = self._registry.get(landing.agent)
@@ -113,7 +113,7 @@ class LandingRecords:
     def _tell(
         self, change: Change, agent: Agent, landing: Landing, outcome: Outcome, *, is_heard: bool
     ) -> tuple[int | None, Outcome]:
-        """Tell the agent about its first conflict or failed check, and the operator about all else that nobody hears.
+        """Tell the agent about its first conflict or failed check, and the operator about all else that no client hears.
 
         Returns:
             The number of the operator's item, if there is one, and the outcome as people are told it.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from substrat.branchmover import Answer, Job
 
 _SECONDS = 1800.0
-"""The program gives git 600 s, and takes back what it has written, by some ten calls of git with 120 s at most each."""
+"""The program gives git 600 s, and takes git's files back by some ten calls of git with 120 s at most each."""
 _LOOK_AGAIN = 0.05
 """Seconds between two looks whether a killed daemon's git has ended, which takes as long as it writes files."""
 
@@ -38,15 +38,15 @@ class BranchMover:
         self._directory = directory
 
     async def run(self, how: str, job: Job, environment: Mapping[str, str]) -> Answer:
-        """Move a branch, or settle what was begun; where the caller is cancelled it goes on.
+        """Move a branch, or settle a move that was begun; where the caller is cancelled the program goes on.
 
         Args:
             how: `move` or `settle`.
-            job: what moves; its descriptor is chosen here.
+            job: the move; its descriptor is chosen here.
             environment: the whole environment of git.
 
         Raises:
-            Conflict: it can't be started, or can't even settle what it has begun.
+            Conflict: the program can't be started, or can't even settle its move.
         """
         answer = await self._run_once(how, job, environment)
         if answer is None:

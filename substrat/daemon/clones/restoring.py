@@ -1,6 +1,6 @@
 """Puts agents' clones back to how a turn left them, in a sandbox: git on the host never reads a clone.
 
-What is there is kept first, as `refs/substrat/NAME/before-restore/N`. Then the intent is committed, and from then on no
+The present work is kept first, as `refs/substrat/NAME/before-restore/N`. Then the intent is committed, and from then on no
 turn of the agent begins until its files are those of the turn: when the daemon is killed meanwhile, the next one finishes.
 """
 
@@ -52,7 +52,7 @@ _PROGRAM = "/run/substrat/treerestorer.py"
 
 
 class Restored(NamedTuple):
-    """A clone that was put back: the turn's commits, and the ref of what was there before, None if nothing was."""
+    """A clone that was put back: the turn's commits, and the ref of the work before; None: there was no work."""
 
     head: str | None
     wip: str
@@ -66,7 +66,7 @@ class Restoring:
         registry: the agents.
         sandbox: runs git.
         repositories: the users' repositories.
-        keeping: keeps what is there first.
+        keeping: keeps the present work first.
         making: makes a git directory anew.
         diffing: finds the commits of a turn.
         wanted: is set when a clone is to be put back.
@@ -110,7 +110,7 @@ class Restoring:
         Raises:
             Refused: a turn or a command of a person runs, the agent has ended, or its clone isn't ready.
             NotFound: no work of that turn is kept.
-            SandboxFailed: what is there can't be kept, or the files can't be changed; the sentence says what is left.
+            SandboxFailed: the present work can't be kept, or the files can't be changed; the sentence says how they are.
         """
         _check(agent)
         assert agent.clone is not None
@@ -178,7 +178,7 @@ class Restoring:
         await until_stored(partial(self._failed, agent.id, clone.restoring, failure.message))
 
     async def _kept(self, agent: Agent) -> Clone:
-        """Keep what is in an agent's clone; raises `SandboxFailed` if that fails."""
+        """Keep the work in an agent's clone; raises `SandboxFailed` if that fails."""
         now = await self._keeping.keep_last(agent.id)
         if now is None or now.unkept is not None:
             raise SandboxFailed(now.unkept if now is not None and now.unkept is not None else "the agent is gone")
