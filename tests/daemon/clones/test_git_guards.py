@@ -64,9 +64,30 @@ def linked(room):
     room.git("worktree", "add", "-q", str(room.top.parent / "linked"), "main")
 
 
-def gone(room):
+def gone(room, *verbs):
     linked(room)
+    for verb in verbs:
+        room.git("worktree", verb, str(room.top.parent / "linked"))
     shutil.rmtree(room.top.parent / "linked")
+
+
+def copy_gone(room, *options):
+    copy = room.top.parent / "copy"
+    room.git("worktree", "add", "-q", "--detach", *options, str(copy))
+    shutil.rmtree(copy)
+
+
+def submodule_gone(room):
+    submodule(room)
+    room.git("rm", "-q", "--cached", "lib")
+    room.git("commit", "-qm", "no submodule")
+    (room.top / "lib").rmdir()
+
+
+def link(room, path, target):
+    if (room.top / path).is_dir():
+        shutil.rmtree(room.top / path)
+    (room.top / path).symlink_to(target)
 
 
 def submodule(room):
@@ -146,7 +167,38 @@ SAME = {
     "a branch that no checkout has": Case(lambda room: room.git("checkout", "-q", "-b", "other")),
     "links and modes": Case(lambda room: room.commit({"tool": "#!/bin/sh\n"}), {"tool": "#!/bin/sh\n# more\n"},
                             lambda room: (room.top / "tool").chmod(0o755)),
+    "a link that is deleted": Case(
+        lambda room: (link(room, "l", "README"), room.git("add", "l"), room.git("commit", "-qm", "link")), {"l": None}
+    ),
+    "a link of the person's where a directory was": Case(
+        lambda room: room.commit({"d/a": "a\n"}), {"d/a": "theirs\n"},
+        lambda room: link(room, "d", room.top.parent),
+    ),
+    "core.fileMode = false": Case(
+        lambda room: (room.commit({"tool": "1\n"}), room.git("config", "core.fileMode", "false")), {"tool": "2\n"},
+        lambda room: (room.top / "tool").chmod(0o755),
+    ),
     "a split index and an untracked cache": Case(split_index),
+    "a sparse index": Case(lambda room: (sparse(room), room.git("sparse-checkout", "set", "--sparse-index", "in")),
+                           {"out/d": "d\n"}),
+    "an index of version 4": Case(lambda room: room.git("update-index", "--index-version", "4")),
+    "attributes in info/attributes and core.attributesFile": Case(
+        lambda room: (room.commit({"a.log": "0\n", "b": "0\n"}), write(room, ".git/info/attributes", "*.log merge=union\n"),
+                      (room.home / "rules").write_text("b -merge\n"),
+                      room.git("config", "core.attributesFile", "~/rules")),
+        {"a.log": "0\ntheirs\n"}, lambda room: room.commit({"a.log": "0\nmine\n"}),
+    ),
+    "a merge of the person's under way": Case(
+        lambda room: (room.git("branch", "side"), room.commit({"mine": "1\n"})),
+        meanwhile=lambda room: (room.git("checkout", "-q", "side"), room.commit({"mine": "2\n"}),
+                                room.git("checkout", "-q", "main"), room.refuses("merge", "-q", "side")),
+    ),
+    "a linked worktree that is locked and isn't there": Case(
+        lambda room: gone(room, "lock"),
+    ),
+    "a file of the person's where a submodule was": Case(
+        submodule_gone, {"lib": "theirs\n"}, lambda room: write(room, "lib")
+    ),
     "a branch that a rebase or a bisect holds": Case(
         meanwhile=lambda room: (room.commit({"mine": "mine\n"}), room.git("bisect", "start", "HEAD", "HEAD~1"),
                                 room.git("checkout", "-q", "--detach", "HEAD~1")),
@@ -175,6 +227,17 @@ DIFFERENT = {
         Case(lfs, {"a.bin": git_lfs.pointer(b"far\n"), ".lfsconfig": "[lfs]\n\turl = http://evil.invalid\n"}),
         "git asks the server", None,
     ),
+    "a lock of the branch": (
+        Case(meanwhile=lambda room: (room.top / ".git/refs/heads/main.lock").touch()),
+        "git leaves the new files and the old branch", "main.lock",
+    ),
+    "a prunable worktree": (Case(gone), "git refuses", None),
+    "a merge driver that a file can make another program": (
+        Case(lambda room: (room.commit({".gitattributes": "a merge=odd\n", "a": "0\n", "tool": "true\n"}),
+                           room.git("config", "merge.odd.driver", "sh tool")),
+             {"a": "theirs\n"}, lambda room: room.commit({"a": "mine\n"})),
+        "git runs it", "selects your git's merge driver odd",
+    ),
     "hooks": (Case(meanwhile=hooks), "git runs them", None),
     "merge.ff = false, branch.main.mergeOptions": (
         Case(meanwhile=lambda room: (room.git("config", "merge.ff", "false"),
@@ -194,6 +257,19 @@ DIFFERENT = {
     ),
 }  # fmt: skip
 """Each with what git does instead, and the landing's sentence; None: it lands."""
+COPIES = {
+    "a working copy": Case(lambda room: room.commit({"tool": "#!/bin/sh\n"}), {"a.txt": "theirs\n", "d/e": "new\n"}),
+    "a working copy beside a sparse checkout": Case(sparse, {"in/c": "c\n", "out/d": "d\n"}),
+    "a working copy with a filter of the system, and core.autocrlf": Case(
+        lambda room: (SAME["a filter of the system"].prepare(room), room.git("config", "core.autocrlf", "true")),
+        {"a.up": "text\n", "b": "b\n"},
+    ),
+    "a working copy with a submodule": Case(submodule),
+    "a working copy where a file is": Case(meanwhile=lambda room: write(room, "../copy/mine")),
+    "a working copy where a prunable one was": Case(meanwhile=copy_gone),
+    "a working copy where a locked one was": Case(meanwhile=lambda room: copy_gone(room, "--lock")),
+}  # fmt: skip
+"""`substratctl checkout` has the outcome of git's own `worktree add`."""
 
 
 async def land(room):
@@ -211,7 +287,7 @@ async def land(room):
     except SubstratError as problem:
         return problem.message
     except Conflicting as conflict:
-        return f"conflict in {', '.join(conflict.files)}"
+        return f"conflict in {', '.join(conflict.files)}; {conflict.why}"
     return refusal
 
 
@@ -288,10 +364,45 @@ async def test_a_landing_is_more_careful_than_git(room, row):
     assert sentence is None or after == before
 
 
+async def copied_by_substrat(room):
+    """Make a working copy as `Checkouts` does; returns whether that went well."""
+    clone, head = room.clone, str(room.clone.kept.head)
+    persons = await room.landing_git.persons_git(clone, None, (head,))
+    try:
+        await room.host_git.add_worktree(clone, persons.programs, str(room.top.parent / "copy"), head, has_begun=False)
+    except SubstratError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("row", COPIES)
+async def test_a_working_copy_is_that_of_gits_own(room, row):
+    before, kept = prepared(room, COPIES[row])
+    copy = room.top.parent / "copy"
+
+    def copy_state():
+        found = {"listed": room.git("worktree", "list", "--porcelain"), **state(room)}
+        for path in sorted(copy.rglob("*")) if copy.exists() else ():
+            if path.is_file() and path.name != ".git":
+                found[str(path)] = (oct(path.stat().st_mode), path.read_bytes())
+        found["status"] = room.git("status", "--porcelain", at=copy) if (copy / ".git").exists() else ""
+        return found
+
+    has_made = not room.refuses("worktree", "add", "-q", "--detach", str(copy), str(room.clone.kept.head))
+    theirs = copy_state()
+    shutil.rmtree(room.top.parent)
+    kept.rename(room.top.parent)
+    assert state(room) == before
+    assert await copied_by_substrat(room) == has_made
+    assert copy_state() == theirs
+
+
 def test_every_row_of_the_table_is_a_case():
     text = (ROOT / "docs" / "workspace.md").read_text()
     rows = re.findall(
         r"^\| ([^|]+?) \| ([^|]+?) \|$", text.partition("### What git guards")[2].partition("\n#")[0], re.MULTILINE
     )
-    assert {row for row, does in rows[1:] if does == "as git's own merge"} == set(SAME)
-    assert {row for row, does in rows[1:] if does != "as git's own merge"} == set(DIFFERENT)
+    same = {"as git's own merge": SAME, "as git's own `worktree add`": COPIES}
+    for what, cases in same.items():
+        assert {row for row, does in rows[1:] if does == what} == set(cases)
+    assert {row for row, does in rows[1:] if does not in same} == set(DIFFERENT)
