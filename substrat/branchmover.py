@@ -188,8 +188,11 @@ def finish(job: Job, begun: Begun) -> Answer:
         head = git(job, "symbolic-ref", "--quiet", "HEAD")
         if os.fsdecode(head.stdout).strip() == f"refs/heads/{job.branch}":
             remove(job, _LOOK)  # its room is needed now
-            if answer["moved"]:
-                forward(job)
+            if answer["moved"]:  # the index follows; a person's other staged changes stay
+                copy_index(job)
+                checked(job, "read-tree", "-i", "-m", tree(job, job.old), job.new)
+                git(job, "update-index", "-q", "--refresh")
+                os.replace(job.path(_COPY), job.path("index"))
             elif tip(job) == job.old:
                 answer["left"] = back(job, begun)
     finally:
@@ -219,14 +222,6 @@ def is_file(job: Job, path: str) -> bool:
     whole = os.path.join(job.top, path)
     is_direct = os.path.realpath(os.path.dirname(whole)) == os.path.dirname(whole)
     return is_direct and os.path.lexists(whole) and not stat.S_ISDIR(os.lstat(whole).st_mode)
-
-
-def forward(job: Job) -> None:
-    """Bring the index to the new commit, where files and branch are; a person's other staged changes stay."""
-    copy_index(job)
-    checked(job, "read-tree", "-i", "-m", tree(job, job.old), job.new)
-    git(job, "update-index", "-q", "--refresh")
-    os.replace(job.path(_COPY), job.path("index"))
 
 
 def back(job: Job, begun: Begun) -> list[str]:
@@ -273,8 +268,7 @@ def put_back(job: Job, old: str, made: list[Change]) -> bool:
 
 Sorted = dict[str, list[Change]]
 MADE, GONE, CUT, LEFT = "made", "gone", "cut", "left"
-"""Files of a move that aren't as before: as the move makes them, removed by git to be written anew, cut off where git was
-killed, and all others, which stay."""
+"""Kinds of files: as the move makes them, removed by git to be written anew, cut off, and all others, which stay."""
 
 
 def sort(job: Job, changes: list[Change], begun: Begun) -> Sorted:
@@ -283,15 +277,11 @@ def sort(job: Job, changes: list[Change], begun: Begun) -> Sorted:
     differ_old, differ_new = (differing(job, changes, side) for side in (0, 1))
     for one in changes:
         is_absent = "D" in {differ_old.get(one.path), differ_new.get(one.path)}
-        is_old, is_new = (
-            is_absent if mode == _NOTHING else one.path not in differ
-            for mode, differ in zip(one.modes, (differ_old, differ_new), strict=True)
-        )
-        if is_old:
+        if is_absent if one.modes[0] == _NOTHING else one.path not in differ_old:
             continue
         if one.stays:
             found[LEFT].append(one)
-        elif is_new:
+        elif is_absent if one.modes[1] == _NOTHING else one.path not in differ_new:
             found[MADE].append(one)
         elif is_absent:
             found[GONE].append(one)
@@ -440,9 +430,8 @@ def git(
     environment = {**os.environ, "GIT_INDEX_FILE": job.path(index)}
     # An index of a few files needs no second one (`core.splitIndex`), which would stay behind.
     tame = ("-c", "core.splitIndex=false") if index == _LOOK else ()
-    command = ("git", "-C", job.top, *tame, *arguments)
     child = subprocess.Popen(
-        command, env=environment, pass_fds=(job.lasting,), process_group=0,
+        ("git", "-C", job.top, *tame, *arguments), env=environment, pass_fds=(job.lasting,), process_group=0,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     late = b""
@@ -456,7 +445,7 @@ def git(
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         output, errors = child.communicate()
-    return subprocess.CompletedProcess(command, child.returncode, output, late or errors)
+    return subprocess.CompletedProcess(child.args, child.returncode, output, late or errors)
 
 
 def checked(job: Job, *arguments: str, given: str = "", index: str = _COPY) -> str:
