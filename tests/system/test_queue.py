@@ -153,6 +153,7 @@ def test_a_child_begins_when_those_that_it_needs_have_succeeded(daemon, until):
     assert all(answer.startswith("!") for answer in told[3:])
     assert daemon.show("tester")["reason"] == "it begins when author has succeeded"
     assert daemon.show("critic")["reason"] == "it begins when author and tester have succeeded"
+    until(lambda: "while" in str(daemon.show("author")["activity"]), "author works")
     daemon.kill()
     daemon.start()
     assert queued(daemon) == ["tester", "critic"]

@@ -268,9 +268,9 @@ class Landings:
         else:
             is_heard = self._heard_by[landing.request] > 0
             await until_stored(partial(self._records.decide, landing, outcome, is_heard=is_heard))
+            self._waiting.pop(landing.id, None)
         self._tell_clients()
         self._steps.pop(landing.id, None)
-        self._waiting.pop(landing.id, None)
         self._taken_up.pop(landing.id, ExitStack()).close()
         return outcome.kind in FINE
 
