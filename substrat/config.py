@@ -229,8 +229,8 @@ class DiskKeys(msgspec.Struct, frozen=True):
         int,
         Meta(
             ge=0,
-            description="bytes that must be free where the state is for a turn to start, and where clones lie while a "
-            "check runs; 0: it isn't looked at",
+            description="bytes that must be free where the state is for a turn to start, and for a check of a landing to "
+            "begin and to go on; 0: it isn't looked at",
         ),
     ] = 512 * MIB
 

@@ -104,7 +104,6 @@ class Facts(NamedTuple):
         waiting_since: when the oldest item that waits for the agent was accepted; None when none waits.
         queue: its place in the queue, or why it can't begin, as a sentence; None: it doesn't wait.
         waits: its open waits for other agents, oldest first.
-        lands_in: the branch in which a landing of its work is still to come; None: none is.
     """
 
     asked: tuple[Item, int] | None = None
@@ -115,7 +114,6 @@ class Facts(NamedTuple):
     waiting_since: float | None = None
     queue: str | None = None
     waits: Sequence[Wait] = ()
-    lands_in: str | None = None
 
 
 class StuckAfter(NamedTuple):
@@ -165,7 +163,7 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
         yield Attention(AttentionKind.STUCK, _line(f"no event for {_span(facts.silent)}{during}"), facts.heard_at)
     # While a turn runs or waits, the work isn't ready to be landed.
     if agent.clone is not None and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
-        parts = [_to_land(agent.clone, facts.lands_in)] if agent.clone.is_unlanded else []
+        parts = [_to_land(agent.clone)] if agent.clone.is_unlanded else []
         parts += work.beside_head(agent.clone.kept) if agent.clone.has_more else ()
         if parts:
             yield Attention(AttentionKind.MERGE, _line(", ".join(parts)), agent.clone.kept.time)
@@ -181,13 +179,11 @@ def _asked(question: Item) -> str:
     return f"{_line(question.text, _LONGEST - len(proposed) - 1)} {proposed}"
 
 
-def _to_land(clone: Clone, lands_in: str | None) -> str:
+def _to_land(clone: Clone) -> str:
     commits = "1 commit" if clone.kept.ahead == 1 else f"{clone.kept.ahead} commits"
     if clone.failed_head is not None and clone.failed_head == clone.kept.head:
         return f"check failed: {clone.failed_line}"
-    if lands_in is not None:
-        return f"{commits} queued for {lands_in}: `merge {clone.name}` says what comes first"
-    if clone.is_in_conflict:
+    if clone.bounced is not None and clone.bounced == clone.kept.head:
         return f"{commits} in conflict with {clone.target}, which the agent was told and has not solved"
     return f"{commits} to land in {clone.target}" if clone.target else f"{commits} to land"
 

@@ -262,5 +262,7 @@ def _reason(one: Waiting, position: int, running: Running, most: int, closed: st
 
 def _busy(running: Running) -> str:
     counted = [f"{number} {word}{'s' if number != 1 else ''}" for word, number in running._asdict().items() if number]
+    if not counted:
+        return "no turn is let in yet"
     verb = "runs" if sum(running) == 1 else "run"
-    return f"{' and '.join(counted) or '0 turns'} {verb}, as many as may at once (turns.max_running)"
+    return f"{' and '.join(counted)} {verb}, as many as may at once (turns.max_running)"

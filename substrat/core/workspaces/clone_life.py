@@ -1,8 +1,8 @@
 """Defines a private clone's life: one table of (event, stage) to (stage, commands). Pure.
 
 Requests (`EXEC`, `RESTORE`, `LEAVE`, `PRUNE`) come from a person, and a stage that has no cell for one refuses it by a
-sentence. The others tell a fact, and have a cell for each stage in which they can come: a clone whose making ends when it
-is being removed already is removed all the same. `docs/architecture.md` says which services tell what.
+sentence. The others tell a fact, and have a cell for each stage in which they can come. `docs/architecture.md` says which
+services tell what.
 """
 
 from __future__ import annotations

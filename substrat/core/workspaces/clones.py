@@ -180,12 +180,6 @@ class Clone:
         kept = self.kept
         return bool(kept.files or kept.branches or kept.stashes) and self.accepted != kept.last
 
-    @property
-    def is_in_conflict(self) -> bool:
-        """Whether its agent was told of a conflict with its branch, and has committed nothing since."""
-        is_told = self.bounced is not None and self.bounced == self.kept.head
-        return is_told and self.bounced != self.failed_head and self.is_unlanded
-
 
 def ref_problem(name: str) -> str | None:
     """Say why a name can't be a branch or a part of a ref (git-check-ref-format(1)); None when it can.

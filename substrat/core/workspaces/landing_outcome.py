@@ -119,20 +119,6 @@ def conflict(name: str, target: str, files: tuple[str, ...], why: str = "") -> O
     return Outcome(CONFLICT, text, files=files)
 
 
-def waits_for_rebase(outcome: Outcome, name: str, first: str) -> str:
-    """Say that a landing in conflict waits for its turn.
-
-    Args:
-        outcome: the conflict.
-        name: the agent's name.
-        first: the name of the agent that was sent to rebase.
-    """
-    return (
-        f"{outcome.text}; {first} was sent to rebase first, and {name} is told to when {first}'s work has landed or has "
-        f"changed, unless it lands then"
-    )
-
-
 def pointers(top: str, paths: Sequence[str]) -> str | None:
     """Say which files of a checkout are pointers of git-lfs's, with the command that fetches them; None: there are none."""
     if not paths:

@@ -21,7 +21,6 @@ import trio
 from substrat.core.workspaces import checks, drivers, landing_outcome
 from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces.landing_outcome import (
-    CONFLICT,
     FINE,
     LANDED,
     NOTHING,
@@ -33,13 +32,13 @@ from substrat.core.workspaces.landing_outcome import (
 from substrat.daemon.clones import lfs_objects
 from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
-from substrat.daemon.clones.landing_records import LandingRecords
+from substrat.daemon.clones.landing_records import REMOVED, LandingRecords
 from substrat.daemon.clones.repository import RefMoved
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import Conflict, NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.checks import Check
@@ -60,7 +59,6 @@ log = structlog.get_logger("substrat.landing")
 
 _TRIES = 3
 """How often a landing is previewed anew because the branch moved meanwhile: somebody else is landing there too."""
-_REMOVED = "the agent was removed meanwhile; its kept work is in refs/substrat/ of your repository"
 _UNSIGNED = "commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned"
 _SUBSTRAT = "Substrat <substrat@localhost>"
 """The author of commits of uncommitted files."""
@@ -125,8 +123,6 @@ class Landings:
         self._taken_up: dict[int, ExitStack] = {}
         self._moved: set[str] = set()
         self._looks: dict[str, trio.CancelScope] = {}
-        self._put_off: dict[int, str | None] = {}
-        registry.observe(self._look_at_put_off)
         self._decided = trio.Event()
 
     async def land(self, request: str, wishes: list[Landing], *, wait: bool = True) -> dict[str, Outcome]:
@@ -159,15 +155,13 @@ class Landings:
             if not self._heard_by[request]:
                 del self._heard_by[request]
         # The landings of an agent go with it when it is removed.
-        found = {wish.agent: Outcome(REFUSED, _REMOVED) for wish in wishes}
+        found = {wish.agent: Outcome(REFUSED, REMOVED) for wish in wishes}
         return found | {one.agent: landing_outcome.of(one, self._waits(one), self._steps.get(one.id)) for one in asked}
 
     def _waits(self, landing: Landing) -> str | None:
-        """Say for what a landing waits, itself or one before it in the same branch; None: for nothing."""
-        if landing.id in self._put_off:
-            return self._waiting.get(landing.id)
+        """Say for which sandbox a landing waits, itself or one before it in the same branch; None: for none."""
         before = (one for one in self._store.open_landings() if self._branch_of(one) == self._branch_of(landing))
-        first = next((one for one in before if one.id <= landing.id and one.id not in self._put_off), None)
+        first = next((one for one in before if one.id <= landing.id), None)
         return self._waiting.get(first.id) if first is not None else None
 
     def take_up(self) -> None:
@@ -187,38 +181,18 @@ class Landings:
         async with trio.open_nursery() as nursery:
             while True:
                 self._wanted.clear()
-                self._forget_removed()
+                for number in self._taken_up.keys() - {landing.id for landing in self._store.open_landings()}:
+                    self._taken_up.pop(number).close()  # its agent was removed
                 for branch in {self._branch_of(landing): None for landing in self._store.open_landings()}:
                     if branch not in self._busy:
                         self._busy.add(branch)
                         nursery.start_soon(self._decide_all, branch)
                 await self._wanted.wait()
 
-    def _forget_removed(self) -> None:
-        """Forget landings whose agents were removed, and which went with them."""
-        there = {landing.id for landing in self._store.open_landings()}
-        for number in self._taken_up.keys() - there:
-            self._taken_up.pop(number).close()
-        for number in self._put_off.keys() - there:
-            del self._put_off[number], self._waiting[number]
-
-    def _look_at_put_off(self, _: Iterable[str]) -> None:
-        """Look after each change whether it has made it the turn of a landing that was put off."""
-        if self._put_off:
-            self._wanted.set()
-
     def _next(self, branch: tuple[str, str]) -> Landing | None:
-        """Return the first landing in a branch whose turn it is."""
-        here = (one for one in self._store.open_landings() if self._branch_of(one) == branch)
-        return next((one for one in here if not self._is_put_off(one)), None)
-
-    def _is_put_off(self, landing: Landing) -> bool:
-        """Say whether a landing was in conflict, and still waits for another agent that was sent to rebase."""
-        if landing.id not in self._put_off:
-            return False
-        clone = self._registry.clone_of(landing.agent)
-        is_as_it_was = clone is not None and clone.kept.head == self._put_off[landing.id]
-        return is_as_it_was and self._records.first_in_conflict(landing) is not None
+        """Return the next landing in a branch: one that a daemon had begun to move, or else the oldest."""
+        here = [one for one in self._store.open_landings() if self._branch_of(one) == branch]
+        return next((one for one in here if one.intended_in is not None), here[0] if here else None)
 
     def _branch_of(self, landing: Landing) -> tuple[str, str]:
         agent = self._registry.get(landing.agent)
@@ -244,10 +218,8 @@ class Landings:
     async def _decide(self, landing: Landing) -> bool:
         """Decide a landing, and say whether the branch may have moved. The answer waits for no other clone."""
         agent = self._registry.get(landing.agent)
-        if self._put_off.pop(landing.id, None) is not None:
-            del self._waiting[landing.id]
         if agent is None or agent.clone is None:
-            outcome = Outcome(REFUSED, _REMOVED)
+            outcome = Outcome(REFUSED, REMOVED)
         else:
             try:
                 await self._settle(agent.clone, landing)
@@ -260,17 +232,11 @@ class Landings:
         await until_stored(partial(self._records.note_landed, landing, outcome))
         if outcome.kind in FINE and agent is not None and agent.clone is not None:
             await self._records.look_again(agent.clone.git_dir, only=agent.id)
-        if outcome.kind == CONFLICT and (first := self._records.first_in_conflict(landing)) is not None:
-            await until_stored(partial(self._records.put_off, landing, outcome))
-            self._put_off[landing.id] = outcome.head
-            name = agent.name if agent is not None else ""
-            self._waiting[landing.id] = landing_outcome.waits_for_rebase(outcome, name, first)
-        else:
-            is_heard = self._heard_by[landing.request] > 0
-            await until_stored(partial(self._records.decide, landing, outcome, is_heard=is_heard))
-            self._waiting.pop(landing.id, None)
+        is_heard = self._heard_by[landing.request] > 0
+        await until_stored(partial(self._records.decide, landing, outcome, is_heard=is_heard))
         self._tell_clients()
         self._steps.pop(landing.id, None)
+        self._waiting.pop(landing.id, None)
         self._taken_up.pop(landing.id, ExitStack()).close()
         return outcome.kind in FINE
 
@@ -322,8 +288,6 @@ class Landings:
                     if await self._close(clone, landing, checkout.top, closed):
                         looked = None
                         continue  # the branch, the checkout, or the person's configuration may be another by now
-                if self._registry.get(agent.id) is None:
-                    raise Refused(_REMOVED)
                 place = checkout.top if checkout is not None else None
                 self._steps[landing.id] = f"git moves {landing.target}"
                 await until_stored(partial(self._records.note_intended, landing, looked.move, head, place))
@@ -406,7 +370,11 @@ class Landings:
         if looked.checkout is None or not looked.lfs:
             return None
         top = looked.checkout.top
-        found = await trio.to_thread.run_sync(lfs_objects.without_object, top, looked.lfs)
+        try:
+            found = await trio.to_thread.run_sync(lfs_objects.without_object, top, looked.lfs)
+        except SubstratError as problem:
+            log.warning("which files are pointers of git-lfs's isn't known", reason=problem.message)
+            return None  # the branch has moved, which must be told
         return landing_outcome.pointers(top, found)
 
     async def _checked(self, agent: Agent, clone: Clone, landing: Landing, check: tuple[str, str]) -> Check:
@@ -462,7 +430,7 @@ class Landings:
 
     def _tell_wait(self, landing: Landing, sentence: str) -> None:
         if self._registry.get(landing.agent) is None:
-            raise Refused(_REMOVED)
+            raise Refused(REMOVED)
         if self._waiting.get(landing.id) != sentence:
             self._waiting[landing.id] = sentence
             self._tell_clients()

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind
 from substrat.core.workspaces import checks
 from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces.landing_outcome import CONFLICT, FINE, LANDED
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
-from substrat.errors import SubstratError
+from substrat.errors import Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.landing import Landing
     from substrat.core.workspaces.landing_outcome import Outcome
     from substrat.daemon.agents.change import Change
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.repository import CloneState, Repositories
 
 log = structlog.get_logger("substrat.landing")
+
+REMOVED = "the agent was removed meanwhile; its kept work is in refs/substrat/ of your repository"
 
 
 class LandingRecords:
@@ -43,7 +46,13 @@ class LandingRecords:
         self._repositories = repositories
 
     def note_intended(self, landing: Landing, move: Move, head: str, checkout: str | None) -> None:
-        """Note the move that a landing is about to make, and the checkout: a later daemon finds it."""
+        """Note the commits that a landing is about to move its branch from and to, and where: a later daemon finds it.
+
+        Raises:
+            Refused: its agent was removed.
+        """
+        if self._registry.get(landing.agent) is None:
+            raise Refused(REMOVED)
         with self._registry.change("landing intended"):
             self._store.note_intended(landing.id, (move.tip, move.commit), head, checkout)
 
@@ -73,27 +82,6 @@ class LandingRecords:
             with self._registry.change("landing noted") as change:
                 change.put_clone(agent, replace(agent.clone, bounced=None, landed_head=head, landed_commit=tip))
 
-    def first_in_conflict(self, landing: Landing) -> str | None:
-        """Name the agent that solves its conflict with the same branch first; None: this landing's waits for no other.
-
-        Only the first of several is sent to rebase: its landing may bring the others into conflict once more. An agent
-        that was told before, or has ended, isn't told of its conflict, so its landing is a person's and doesn't wait.
-        """
-        agent = self._registry.get(landing.agent)
-        if agent is None or agent.clone is None or not _can_be_told(agent):
-            return None
-        return next((
-            other.name
-            for other in self._registry.agents
-            if other.clone is not None and other.clone.is_in_conflict and other.phase != Phase.ENDED
-            and (other.clone.git_dir, other.clone.target) == (agent.clone.git_dir, landing.target)
-        ), None)  # fmt: skip
-
-    def put_off(self, landing: Landing, outcome: Outcome) -> None:
-        """Let a landing in conflict wait for its turn to be told, in place of earlier ones of the same work."""
-        with self._registry.change("landing decided"):
-            self._store.settle_earlier(landing, outcome.write())
-
     def decide(self, landing: Landing, outcome: Outcome, *, is_heard: bool) -> None:
         """Store a landing's outcome, and tell it.
 
@@ -105,9 +93,9 @@ class LandingRecords:
         agent = self._registry.get(landing.agent)
         with self._registry.change("landing decided") as change:
             item = None
+            self._store.settle_earlier(landing)
             if agent is not None and outcome.kind not in FINE:
                 item, outcome = self._tell(change, agent, landing, outcome, is_heard=is_heard)
-            self._store.settle_earlier(landing, outcome.write())
             self._store.decide_landing(landing.id, outcome.write(), item)
 
     def _tell(
@@ -124,22 +112,43 @@ class LandingRecords:
             (cause,) = change.record(DaemonEvent(agent.id, None, "clone:conflict", outcome.text, data))
             prompt = decisions.conflict_prompt(landing.target, outcome.files)
         elif outcome.check is not None and outcome.check.state == checks.FAILED:
-            check, clone = outcome.check, agent.clone
+            check = outcome.check
             data = {"command": landing.check_command, "output": check.output}
             (cause,) = change.record(DaemonEvent(agent.id, None, "clone:check-failed", outcome.text, data))
-            if clone is not None:
-                agent = change.put_clone(
-                    agent, replace(clone, failed_head=outcome.head, failed_line=check.line or check.text)
-                )
+            if agent.clone is not None:
+                failed = replace(agent.clone, failed_head=outcome.head, failed_line=check.line or check.text)
+                agent = change.put_clone(agent, failed)
             prompt = checks.prompt(landing.target, check) if check.is_of_work else None
-        if prompt is not None and agent.clone is not None and _can_be_told(agent):
-            agent = change.put_clone(agent, replace(agent.clone, bounced=outcome.head))
-            change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
-            todo = "solve" if outcome.kind == CONFLICT else "mend"
-            return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to {todo} it")
+        clone = agent.clone
+        if prompt is not None and clone is not None and clone.bounced is None and agent.phase != Phase.ENDED:
+            first = self._first_to_rebase(clone, landing) if outcome.kind == CONFLICT else None
+            if first is None:
+                agent = change.put_clone(agent, replace(clone, bounced=outcome.head))
+                change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
+                todo = "solve" if outcome.kind == CONFLICT else "mend"
+                return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to {todo} it")
+            again = decisions.command(agent.name, landing, clone.target, "")
+            later = f"{first} solves its own conflict with {landing.target} first; when that has landed: {again}"
+            outcome = outcome._replace(text=f"{outcome.text}; {later}")
         if is_heard and not landing.unattended:
             return None, outcome
         return change.add_operator_item(ItemKind.MERGE, outcome.text, agent, cause), outcome
+
+    def _first_to_rebase(self, clone: Clone, landing: Landing) -> str | None:
+        """Name another agent that is at work on its conflict with a clone's branch; None: none is.
+
+        One at a time is sent to rebase: its landing may bring the others into conflict once more.
+        """
+        if landing.target != clone.target:
+            return None
+        for other in self._registry.agents:
+            theirs = other.clone
+            if theirs is None or (theirs.git_dir, theirs.target) != (clone.git_dir, clone.target):
+                continue
+            is_told = theirs.bounced is not None and theirs.bounced == theirs.kept.head != theirs.failed_head
+            if is_told and theirs.agent != clone.agent and other.phase in {*RUNNING_PHASES, Phase.QUEUED}:
+                return other.name
+        return None
 
     async def look_again(self, git_dir: str, only: str | None = None) -> None:
         """Find out anew how a repository's clones, or one agent's, stand to its branches, one of which has moved."""
@@ -170,8 +179,3 @@ class LandingRecords:
         if kept != agent.clone.kept:
             with self._registry.change("clone kept") as change:
                 change.put_clone(agent, replace(agent.clone, kept=kept))
-
-
-def _can_be_told(agent: Agent) -> bool:
-    """Say whether an agent is told of a conflict or a failed check: once, until its work lands."""
-    return agent.clone is not None and agent.clone.bounced is None and agent.phase != Phase.ENDED

@@ -71,7 +71,6 @@ class Overview:
         questions = registry.store.open_questions([agent.id for agent in agents])
         turns = registry.config.turns
         stuck_after = attention.StuckAfter(turns.stuck_after, turns.tool_stuck_after)
-        lands_in = {landing.agent: landing.target for landing in registry.store.open_landings()}
         for agent in agents:
             place = places().get(agent.id) if agent.phase == Phase.QUEUED else None
             reason = place.reason if place is not None else None
@@ -79,7 +78,6 @@ class Overview:
             facts = Facts(
                 questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent), held,
                 self._waiting_since(agent), reason, self._waits.open_of(agent.id),
-                lands_in.get(agent.id),
             )  # fmt: skip
             yield agent, facts, attention.attention(agent, facts, stuck_after)
 

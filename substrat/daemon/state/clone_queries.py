@@ -92,15 +92,8 @@ class CloneQueries(Database):
             (before,),
         )
 
-    def settle_earlier(self, landing: Landing, outcome: str) -> None:
-        """Close the operator's items about earlier landings of an agent's work in the same branch.
-
-        Those that still wait have the outcome of this one.
-        """
-        self._db.execute(
-            "UPDATE landings SET outcome = ? WHERE outcome IS NULL AND agent = ? AND target = ? AND id < ?",
-            (outcome, landing.agent, landing.target, landing.id),
-        )
+    def settle_earlier(self, landing: Landing) -> None:
+        """Close the operator's items about earlier landings of an agent's work in the same branch."""
         self._db.execute(
             "UPDATE items SET closed = ? WHERE turn IS NULL AND closed IS NULL AND id IN "
             "(SELECT item FROM landings WHERE agent = ? AND target = ? AND id < ?)",

@@ -78,8 +78,7 @@ class AgentMerge(OperatorRequest, frozen=True):
 
     A person looks first: files that the host runs or obeys unasked, and links out of the repository, land only if `accept`
     names them, and `at` the commit at which they were looked at. A conflict changes nothing; the agent is asked once to
-    rebase its work. Where another agent was asked to for the same branch, and hasn't yet, the work is `queued` until then.
-    Work isn't landed in a checkout while a sandbox runs that can write there: it is `queued`, and lands
+    rebase its work. Work isn't landed in a checkout while a sandbox runs that can write there: it is `queued`, and lands
     before that agent's next turn. For a single agent, anything but `landed`, `nothing` and `queued` is the error
     `Conflict`.
     """
