@@ -42,7 +42,6 @@ commit "$3/head"
 commit "$3/wip"
 git for-each-ref --count=1 --contains="$3/head" refs/heads refs/remotes 2>/dev/null | grep . || echo -
 git diff-tree --quiet "$3/head" "$3/wip" 2>/dev/null && echo same || echo -
-git rev-parse --quiet --verify "$3/asides" || echo -
 """
 
 
@@ -200,13 +199,13 @@ class Repositories:
             variables={"GIT_DIR": places.own},
         )
         lines = [None if line == "-" else line for line in os.fsdecode(done.output).splitlines()]
-        if len(lines) != 10:
+        if len(lines) != 9:
             raise GitFailed(f"git can't read {places.common}: `git status` in {places.top} says why")
-        head_ref, head, promisor, commit, tip, kept, wip, landed, same, asides = lines
+        head_ref, head, promisor, commit, tip, kept, wip, landed, same = lines
         return RepositoryFacts(
             places, (head_ref or "").removeprefix("refs/heads/") or None, head, promisor, commit,
             tip if branch else None,
-            has_unlanded=(kept is not None and landed is None) or (wip is not None and same is None) or asides is not None,
+            has_unlanded=(kept is not None and landed is None) or (wip is not None and same is None),
         )  # fmt: skip
 
     def reading(self, common: str) -> tuple[Mount, ...]:
