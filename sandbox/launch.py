@@ -36,13 +36,11 @@ class Start(NamedTuple):
         command: the command to execute.
         options: bubblewrap's options, which it reads from `bwrap.OPTIONS_FD`.
         held: mounts whose source an agent could replace, in the order of its descriptors (`bwrap.held`).
-        late: where each late mount stands when the sandbox waits at `bwrap.GATE_FD`, and its target, outer ones first.
     """
 
     command: tuple[str, ...]
     options: bytes
     held: tuple[Bind, ...] = ()
-    late: tuple[tuple[str, str], ...] = ()
 
 
 def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool = False) -> Start:
@@ -61,9 +59,7 @@ def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool =
     given = (word for name, value in spec.variables for word in ("--setenv", name, value))
     options = os.fsencode("\0".join((*given, *made, "")))
     launcher = _launcher(spec, str(bwrap.NETWORK_FD))
-    late = tuple((stage, mount.target) for mount, stage in bwrap.late(spec).items())
-    words = (*(bwrap.GATE if late else ()), *bwrap.program(spec))
-    return Start((*launcher, program, "--args", str(bwrap.OPTIONS_FD), "--", *words), options, held, late)
+    return Start((*launcher, program, "--args", str(bwrap.OPTIONS_FD), "--", *bwrap.program(spec)), options, held)
 
 
 def command(program: str, spec: Spec) -> tuple[str, ...]:

@@ -1,17 +1,13 @@
-"""Mounts paths inside a running sandbox: a program of its own, run with `python -I -S`.
+"""Mounts paths over themselves inside a running sandbox: a program of its own, run with `python -I -S`.
 
-Both forms enter the mount namespace of process PID:
-
-- `remount.py PID cover MODE PATH…` binds each PATH over itself. MODE is a word of one letter for each path: `r` read-only,
-  `w` writable. For example `cover r /work/.git/config` makes that file read-only again after a person has replaced it.
-- `remount.py PID move FROM TO FROM TO…` moves the mount at each FROM to TO.
-
-It prints nothing; the exit status is 0 when every path was mounted, and 125 with one line on stderr when one wasn't.
+`remount.py PID MODE PATH…` enters the mount namespace of process PID and binds each PATH over itself. MODE is a word of one
+letter for each path: `r` read-only, `w` writable. It prints nothing; the exit status is 0 when every path was mounted, and
+125 with one line on stderr when one wasn't.
 
 The caller needs no privilege that it hadn't when it made the sandbox: it owns the user namespace that the mount namespace
 belongs to (ioctl_ns(2), NS_GET_USERNS), and entering that gives the capabilities to mount (user_namespaces(7)). Paths are
 opened once, following no link, and mounted by descriptor, so nothing can be swapped between the look and the mount
-(openat2(2), open_tree(2), move_mount(2), and mount_setattr(2) since Linux 5.12).
+(open_tree(2), move_mount(2), and mount_setattr(2) since Linux 5.12).
 """
 
 import ctypes
@@ -28,11 +24,8 @@ NS_GET_USERNS = 0xB701  # linux/nsfs.h
 # The numbers are the same on every architecture that has the calls (asm-generic/unistd.h).
 SYS_OPEN_TREE = 428
 SYS_MOVE_MOUNT = 429
-SYS_OPENAT2 = 437
 SYS_MOUNT_SETATTR = 442
-AT_FDCWD = -100
 AT_EMPTY_PATH = 0x1000
-RESOLVE_NO_SYMLINKS = 0x04
 OPEN_TREE_CLONE = 1
 MOVE_MOUNT_F_EMPTY_PATH = 0x04
 MOVE_MOUNT_T_EMPTY_PATH = 0x40
@@ -44,14 +37,10 @@ MOUNT_ATTR_NODEV = 4
 def main(arguments: list[str]) -> int:
     """Carry the arguments out; on failure print one line to stderr and return `FAILED`."""
     try:
-        pid, form, rest = int(arguments[0]), arguments[1], arguments[2:]
+        pid, modes, paths = int(arguments[0]), arguments[1], arguments[2:]
         enter(pid)
-        if form == "move":
-            for at in range(0, len(rest), 2):
-                move(rest[at], rest[at + 1])
-        else:
-            for mode, path in zip(rest[0], rest[1:], strict=True):
-                cover(path, is_writable=mode == "w")
+        for mode, path in zip(modes, paths, strict=True):
+            cover(path, is_writable=mode == "w")
     except OSError as problem:
         where = os.fsencode(problem.filename or "").decode("utf-8", "replace")
         os.write(2, f"substrat: can't mount {where}: {problem.strerror}\n".encode())
@@ -73,30 +62,13 @@ def enter(pid: int) -> None:
     _call("setns", namespace, CLONE_NEWNS)
 
 
-def move(source: str, target: str) -> None:
-    """Move the mount at a path to another one.
-
-    Raises:
-        OSError: one of them isn't there, is a link or lies behind one, or the mount can't be moved.
-    """
-    moved = _open(source)
-    try:
-        found = _open(target)
-        try:
-            _move(target, moved, found)
-        finally:
-            os.close(found)
-    finally:
-        os.close(moved)
-
-
 def cover(path: str, *, is_writable: bool) -> None:
     """Bind a file or directory over itself.
 
     Raises:
-        OSError: it isn't there, is a link or lies behind one, or can't be mounted.
+        OSError: it isn't there, is a link, or can't be mounted.
     """
-    found = _open(path)
+    found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         flags = OPEN_TREE_CLONE | AT_EMPTY_PATH | os.O_CLOEXEC
         tree = _system_call(SYS_OPEN_TREE, path, found, b"", flags)
@@ -104,20 +76,12 @@ def cover(path: str, *, is_writable: bool) -> None:
             attributes = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (0 if is_writable else MOUNT_ATTR_RDONLY)
             wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
             _system_call(SYS_MOUNT_SETATTR, path, tree, b"", AT_EMPTY_PATH, wanted, ctypes.sizeof(wanted))
-            _move(path, tree, found)
+            how = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
+            _system_call(SYS_MOVE_MOUNT, path, tree, b"", found, b"", how)
         finally:
             os.close(tree)
     finally:
         os.close(found)
-
-
-def _open(path: str) -> int:
-    how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS)
-    return _system_call(SYS_OPENAT2, path, AT_FDCWD, os.fsencode(path), how, ctypes.sizeof(how))
-
-
-def _move(path: str, tree: int, target: int) -> None:
-    _system_call(SYS_MOVE_MOUNT, path, tree, b"", target, b"", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator, Sequence
 
-    from substrat.daemon.sandboxes.late_mounts import LateMounts
     from substrat.daemon.state.layout import TurnDir
 
 _ROOM_FOR_STATUS = 4096
@@ -31,7 +30,6 @@ class LaunchPlan(NamedTuple):
         options: bubblewrap's, which it reads from a descriptor.
         version: the agent program's, None when its path doesn't tell.
         channel: the socket at `bwrap.NETWORK_FD`, if it has one.
-        late: mounts that are made when bubblewrap's own stand, if there are any.
         sources: the descriptors from `bwrap.FIRST_SOURCE_FD` on.
         without: the agent program's dispensable options that aren't in its command.
         directory: which directory the agent's workspace is, if that is compared in the next turn.
@@ -42,19 +40,16 @@ class LaunchPlan(NamedTuple):
     options: bytes
     version: str | None = None
     channel: socket.socket | None = None
-    late: LateMounts | None = None
     sources: tuple[int, ...] = ()
     without: frozenset[str] = frozenset()
     directory: str | None = None
 
     def close(self) -> None:
-        """Close the descriptors; to be called once, after the start, and after `late`, or instead of them."""
+        """Close the descriptors that only the sandbox needs; to be called once, after the start or instead of it."""
         for descriptor in self.sources:
             os.close(descriptor)
         if self.channel is not None:
             self.channel.close()
-        if self.late is not None:
-            self.late.close()
 
 
 @contextmanager
@@ -71,7 +66,6 @@ def descriptors(plan: LaunchPlan, standard: Sequence[int], turn_dir: TurnDir) ->
         SandboxFailed: there is no system call filter for this machine.
     """
     channel = plan.channel.fileno() if plan.channel is not None else None
-    gate = plan.late.inside.fileno() if plan.late is not None else None
     with ExitStack() as stack:
         opened = (
             closed_by(stack, append_to(turn_dir.status)),
@@ -81,7 +75,7 @@ def descriptors(plan: LaunchPlan, standard: Sequence[int], turn_dir: TurnDir) ->
         )
         reserve.allocate_beforehand(opened[0], _ROOM_FOR_STATUS)
         files = [*standard, *opened]
-        before = [*files, *[None] * (NETWORK_FD - len(files)), channel, gate]
+        before = [*files, *[None] * (NETWORK_FD - len(files)), channel]
         assert len(before) == FIRST_SOURCE_FD
         yield [*before, *plan.sources]
 

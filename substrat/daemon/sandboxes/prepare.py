@@ -19,6 +19,7 @@ from substrat.core.agents import environment
 from substrat.core.agents.cgroup_limits import CgroupLimits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces import overlap
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import (
     authorities,
@@ -30,14 +31,13 @@ from substrat.daemon.sandboxes import (
 )
 from substrat.daemon.sandboxes.chat_places import shared_chat
 from substrat.daemon.sandboxes.generated import generate
-from substrat.daemon.sandboxes.late_mounts import LateMounts
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.sandboxes.machine import Machine
 from substrat.daemon.sandboxes.person_git import PersonGitReader
 from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
 from substrat.daemon.workspaces import checking
 from substrat.daemon.workspaces.protector import WorkspaceProtector
-from substrat.errors import SandboxFailed, StateUnusable, WorkspaceUnusable
+from substrat.errors import PolicyDenied, SandboxFailed, StateUnusable, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from sandbox.spec import Bind, Mount, Spec
@@ -128,7 +128,7 @@ class SandboxPreparer:
         self._user = user
         self._environ = environ
         self._cgroups = cgroups
-        self.machine = Machine(registry)
+        self.machine = Machine(registry, layout.state)
         self.protector = WorkspaceProtector(registry, layout, user, environ)
         # In the user's own runtime directory, not this daemon's: the list is the same for all daemons of the machine.
         self.unreadable = UnreadablePaths(_unreadable_note(environ))
@@ -236,6 +236,12 @@ class SandboxPreparer:
         """
         bubblewrap = await self.machine.find_bubblewrap()
         mode = await self.machine.network_mode(agent)
+        configured = self._config.agent.bind_ro
+        if bubblewrap.follows_links and (agent.policy.binds or configured):
+            claims = self._registry.claims(agent.id)
+            loose = overlap.refusal_of_loose_mounts(self._registry.claim(agent), claims, configured)
+            if loose is not None:
+                raise PolicyDenied(loose)
         await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)
         await self.write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify_and_make_folders, agent)
@@ -319,8 +325,7 @@ class SandboxPreparer:
                 f"its network can't be served: {problem.strerror}; look at {prepared.agent_dir.socket_dir}"
             ) from None
         without = frozenset(PROGRAM.dispensable).difference(spec.command)
-        late = LateMounts(started.late) if started.late else None
-        return LaunchPlan(line, dict(spec.environment), started.options, version, channel, late, held, without)
+        return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held, without)
 
     def _identify_and_make_folders(self, agent: Agent) -> checking.DirectoryId | None:
         """Return which directory a workspace is, make its folder of chats and the family's own; one hop does it all."""

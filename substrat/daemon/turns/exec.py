@@ -209,8 +209,8 @@ class ExecSessions:
                     copies=parts.copies, control=held, held_mark=None, save=None, replaced=renewed,
                 )  # fmt: skip
                 protected.enter_context(self._protection.protecting(watched))
-                sandbox = await self._launch(parts, own, command, network, group, standard)
-                code = await self._stay(agent, sandbox, held, stream, network, place)
+                sandbox = held.sandbox = await self._launch(parts, own, command, network, group, standard)
+                code = await self._stay(agent, sandbox, stream, network, place)
                 left = protected_paths.with_inodes(parts.protected, renewed)
                 changed, noted = await self._preparer.protector.find_changes(agent, left)
                 self._findings.record(agent.id, None, (*changed, *noted))
@@ -285,20 +285,17 @@ class ExecSessions:
                 self._registry.points.before("visit started")
                 started = process.start(prepared.command, prepared.environment, given)
                 self._registry.points.after("visit started")
-            return ExecSandbox(started, process.open_own(started), place, prepared.late)
+            return ExecSandbox(started, process.open_own(started), place)
         except OSError as problem:
-            if prepared.late is not None:
-                prepared.late.close()
             short = shortage.error(problem, f"the command's files can't be made: {problem.strerror}")
             raise short or SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
         finally:
-            prepared._replace(late=None).close()
+            prepared.close()
 
     async def _stay(
         self,
         agent: Agent,
         sandbox: ExecSandbox,
-        held: HeldExec,
         caller: trio.SocketStream | None,
         network: TurnNetwork | None,
         place: AgentDir,
@@ -308,9 +305,6 @@ class ExecSessions:
             async with trio.open_nursery() as nursery:
                 if caller is not None:
                     nursery.start_soon(_heed, caller, sandbox, nursery.cancel_scope)
-                if sandbox.late is not None:
-                    await sandbox.late.mount(sandbox.place)
-                held.sandbox = sandbox  # a look at its mounts would take the late ones for lost before
                 try:
                     await nursery.start(self._serve_agent, agent.id, None, place.socket)
                 except (OSError, StateUnusable) as problem:

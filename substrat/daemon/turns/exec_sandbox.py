@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Process
     from substrat.core.agents.stop_reason import StopReason
     from substrat.daemon.kernel.inotify import Watcher
-    from substrat.daemon.sandboxes.late_mounts import LateMounts
     from substrat.daemon.state.layout import TurnDir
 
 _HOLD_PAUSE = 0.005
@@ -26,12 +25,11 @@ _HOLD_PAUSE = 0.005
 
 
 class ExecSandbox(NamedTuple):
-    """A command's sandbox: its outer process, a pidfd of it, its files, and what it waits for, which `end` closes."""
+    """A command's sandbox: its outer process, a pidfd of it, and its files."""
 
     outer: Process
     pidfd: int
     place: TurnDir
-    late: LateMounts | None = None
 
     def _open_inner(self) -> tuple[int, int] | None:
         """Return the sandbox's first process and a pidfd of it, None while there is none or when it has ended."""
@@ -80,8 +78,6 @@ class ExecSandbox(NamedTuple):
 
     async def end(self) -> None:
         """Kill the processes that are still there, and return when none is."""
-        if self.late is not None:
-            self.late.close()
         try:
             if process.is_running(self.outer):
                 await sandbox_process.kill_sandbox_of(self.outer.pid, self.pidfd)

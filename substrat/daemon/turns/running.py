@@ -129,10 +129,7 @@ class RunningTurn(TurnControl):
         try:
             # The file is the record; through `/proc/1/fd/0` an agent would reach, and could change, its own input.
             prompt = await trio.to_thread.run_sync(self._place.read_prompt)
-            started = self._start_sandbox(prepared, prompt)
-            if prepared.late is not None:
-                await prepared.late.mount(self._place)
-            self._process = started
+            started = self._process = self._start_sandbox(prepared, prompt)
         except OSError as problem:
             short = shortage.error(problem, f"the turn's files can't be made: {problem.strerror}")
             raise short or SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None

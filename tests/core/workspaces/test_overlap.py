@@ -135,3 +135,42 @@ def test_roots():
     others = [claim("b", "/p/s"), claim("c", "/d/e"), claim("d", "/q"), claim("e", "/p")]
     assert overlap.roots(claim("a", "/p", bound(NONE, "/d", writable=True)), others) == ("/d/e", "/p/s")
     assert overlap.roots(claim("a", "/p", bound(NONE, "/d", writable=False)), others) == ("/p/s",)
+
+
+LOOSE = {
+    "below its own workspace": (("/p", bound(NONE, "/p/x/y", writable=False)), None),
+    "below its clone, which is shown elsewhere": (("/trees/1", bound(NONE, "/p/x", writable=False), "/p"), None),
+    "below a bind that it may write": (("/q", bound(bound(NONE, "/d", writable=True), "/d/x", writable=False)), None),
+    "below a bind that another may write": (
+        ("/q", bound(bound(NONE, "/d", writable=False), "/d/x/y", writable=False)), ("/d/x", NONE),
+    ),
+}  # fmt: skip
+FIRM = {
+    "beside its workspace": (("/p", bound(NONE, "/d", writable=True)), ("/d/x", NONE)),
+    "below a directory of another's that it isn't shown": (("/q", bound(NONE, "/p/x", writable=False)), ("/p", NONE)),
+    "below a bind that nobody may write": (
+        ("/q", bound(bound(NONE, "/d", writable=False), "/d/x", writable=False)), ("/e", NONE),
+    ),
+    "the directory itself that another may write": (
+        ("/q", bound(bound(NONE, "/d", writable=False), "/d/x", writable=False)), ("/d/x", NONE),
+    ),
+}  # fmt: skip
+
+
+def test_paths_of_the_configuration_count_as_binds():
+    writer = claim("b", "/d/x")
+    bind = Claim("a", "/q", bound(NONE, "/d/x/y/z", writable=False))
+    assert overlap.refusal_of_loose_mounts(bind, [writer]) is None
+    assert "below /d, because b may write there" in (overlap.refusal_of_loose_mounts(bind, [writer], ("/d",)) or "")
+    assert overlap.refusal_of_loose_mounts(claim("a", "/p"), [], ("/p/tools",)) is not None
+    assert overlap.refusal_of_loose_mounts(claim("a", "/p"), [], ("/opt",)) is None
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [*LOOSE.values(), *FIRM.values()], ids=[*LOOSE, *FIRM])
+def test_a_bind_that_a_link_could_lead_elsewhere_is_refused(mine, theirs):
+    workspace, policy, shown_at = (*mine, None)[:3]
+    agent = Claim("a", workspace, policy, shown_at=shown_at)
+    others = [claim("b", *theirs)] if theirs is not None else []
+    refused = overlap.refusal_of_loose_mounts(agent, others)
+    assert (refused is not None) == ((mine, theirs) in LOOSE.values()), refused
+    assert refused is None or f"because {'b' if theirs else 'a'} may write there" in refused
