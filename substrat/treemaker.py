@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -27,6 +28,8 @@ FAILED = 3
 AGENTS = "refs/remotes/agents/"
 """Where a clone has the kept heads of its agent's descendants; a remote of the user's of that name isn't shown."""
 
+_GLOB, _ESCAPED = re.compile(r"([\\*?\[])"), r"\\\1"
+"""The letters that mean more in a pattern (gitignore(5))."""
 _COPIED = ("core.autocrlf", "core.eol", "core.safecrlf", "core.filemode", "core.ignorecase", "core.symlinks", "i18n.")
 """Settings of the user's repository that decide how files and commits look; none names a program (git-config(1))."""
 _USERS = {"GIT_DIR": REPOSITORY, "GIT_WORK_TREE": "/"}
@@ -114,6 +117,7 @@ def refresh(request: dict[str, Any]) -> dict[str, object]:
 
     The kept heads of the agent's descendants, `agents` in the request, become `refs/remotes/agents/*`.
     """
+    _leave_out(request["cursor"])
     wanted = dict(_user_refs(request))
     heads = request.get("agents", {})
     known = _known(heads.values()) if heads else set()
@@ -200,6 +204,29 @@ def _commit_of_uncommitted(request: dict[str, Any]) -> str | None:
     return _run("git", "commit-tree", *parents, "-m", message, tree, environ=environ).strip()
 
 
+def _leave_out(cursor: str) -> None:
+    """Have git leave the directory alone that is mounted over in each turn: what it has there changes in commits only.
+
+    The files that are shown there aren't git's: without `expectFilesOutsideOfPatterns` it takes them for changes of the
+    agent's, and no merge goes through that touches the directory (git-config(1)). The agent's own patterns stay: the last
+    one that matches a path counts (git-sparse-checkout(1)).
+    """
+    settings = "^(core[.]sparsecheckout|sparse[.]expectfilesoutsideofpatterns)$"
+    if _tree("config", "--local", "--bool", "--get-regexp", settings, fine=(0, 1)).split().count("true") != 2:
+        _tree("config", "core.sparseCheckout", "true")
+        _tree("config", "sparse.expectFilesOutsideOfPatterns", "true")
+    path, pattern = f"{TREE}/.git/info/sparse-checkout", f"!/{_GLOB.sub(_ESCAPED, cursor)}/"
+    known = _read(path)
+    if pattern in known.splitlines():
+        return
+    _write(path, f"{known.rstrip() or '/*'}\n{pattern}\n")
+    if tracked := _tree("ls-files", "-z", "--", cursor):
+        _tree("update-index", "-z", "--skip-worktree", "--stdin", given=tracked)
+        for name in tracked.split("\0"):  # those of a clone that was made before git left the directory out
+            if name and os.path.isfile(f"{TREE}/{name}"):
+                os.unlink(f"{TREE}/{name}")
+
+
 def _hide_cursor(cursor: str) -> None:
     """Keep the directory that is mounted over in each turn out of the clone's commits, and make it, to be mounted over."""
     tracked = _tree("ls-files", "-z", "--", cursor)
@@ -210,18 +237,26 @@ def _hide_cursor(cursor: str) -> None:
         os.makedirs(f"{TREE}/{cursor}")
 
 
-def _tree(*arguments: str, given: str | None = None, more: dict[str, str] | None = None) -> str:
+def _tree(
+    *arguments: str, given: str | None = None, more: dict[str, str] | None = None, fine: tuple[int, ...] = (0,)
+) -> str:
     """Run git in the clone."""
     environ = {**os.environ, "GIT_DIR": f"{TREE}/.git", "GIT_WORK_TREE": TREE, **(more or {})}
-    return _run("git", *arguments, environ=environ, cwd=TREE, given=given)
+    return _run("git", *arguments, environ=environ, cwd=TREE, given=given, fine=fine)
 
 
-def _run(*command: str, environ: dict[str, str] | None = None, cwd: str = "/", given: str | None = None) -> str:
+def _run(
+    *command: str,
+    environ: dict[str, str] | None = None,
+    cwd: str = "/",
+    given: str | None = None,
+    fine: tuple[int, ...] = (0,),
+) -> str:
     done = subprocess.run(
         command, cwd=cwd, env=environ, input=os.fsencode(given) if given is not None else None,
         stdin=subprocess.DEVNULL if given is None else None, capture_output=True, check=False,
     )  # fmt: skip
-    if done.returncode:
+    if done.returncode not in fine:
         lines = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
         raise Failed(f"{' '.join(command[:2])}: {lines[-1] if lines else done.returncode}")
     return os.fsdecode(done.stdout)
@@ -231,6 +266,14 @@ def _copy(source: str, target: str) -> None:
     with open(source, "rb") as given, open(target, "wb") as made:
         while piece := given.read(1 << 20):
             made.write(piece)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
 
 
 def _write(path: str, text: str) -> None:

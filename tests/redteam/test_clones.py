@@ -30,7 +30,7 @@ echo '* filter=evil' > .gitattributes
 for name in .envrc .bashrc .zlogin .gdbinit .nvimrc .dir-locals-2.el .mise.toml .autoenv lefthook.yml .mcp.json; do
     echo 'touch {ran}' > $name
 done
-git add -f . nested; git commit -qm 'all of it' --no-verify; touch done-with-it
+git add --sparse -f . nested; git commit -qm 'all of it' --no-verify; touch done-with-it
 """
 
 
@@ -116,6 +116,24 @@ def test_settings_that_an_agent_plants_rule_no_other(house, app):
     house.ok("send", "fix", "--wait", look)
     assert house.shell("fix").split()[-2:] == ["0", "SUBSTRAT_SOCKET"]
     assert not (house.directory / "ran").exists()
+
+
+def test_a_clone_of_an_agents_commit_gets_no_ignored_file_that_the_commit_names(house, app):
+    (app / ".gitignore").write_text("secret.key\n")
+    (app / "secret.key").write_text("mine\n")
+    house.git(app, "add", ".gitignore")
+    house.git(app, "commit", "-qm", "ignore it")
+    house.start()
+    plant = "echo secret.key > .worktreeinclude; git add .worktreeinclude; git commit -qm plant"
+    house.spawn("fix", app, f"/shell {plant}", "--clone")
+    house.spawn("next", app, "/shell ls -a", "--clone", "--base", "refs/substrat/fix/head")
+    assert ".worktreeinclude" in house.shell("next").split()
+    assert "secret.key" not in house.shell("next").split()
+    (told,) = house.events("next", "clone:setup")
+    assert "is in no branch of yours" in told["text"]
+    house.git(app, "branch", "mine", "refs/substrat/fix/head")
+    house.spawn("trusted", app, "/shell cat secret.key", "--clone", "--base", "mine")
+    assert house.shell("trusted") == "mine\n"
 
 
 def test_agents_at_one_path_see_no_chat_but_their_own(house, app):

@@ -285,3 +285,31 @@ def test_the_daemon_may_die_while_the_clone_is_made_and_while_work_is_kept(house
     assert git(house, app, "show", "refs/substrat/fix/head:a.txt") == "new"
     assert fingerprint(app) == before
     assert git(house, app, "fsck", "--no-dangling") == ""
+
+
+@pytest.mark.parametrize("below", ["", "sub/"], ids=["at the top", "below"])
+def test_a_tracked_cursor_directory_changes_in_commits_and_is_in_nobodys_way(house, app, below):
+    rules = app / below / ".cursor" / "rules"
+    rules.mkdir(parents=True)
+    for name in ("old", "gone"):
+        (rules / f"{name}.mdc").write_text(f"{name}\n")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "rules")
+    house.start()
+    house.ok("spawn", "fix", "-w", app / below, "--clone", "--wait", f"{commit('a.txt')}; git status --porcelain")
+    assert house.shell("fix") == "", "nothing of the generated files is a change"
+    (rules / "old.mdc").write_text("other\n")
+    (rules / "new.mdc").write_text("new\n")
+    git(house, app, "rm", "-q", f"{below}.cursor/rules/gone.mdc")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "other rules")
+    merges = "/shell git merge -q --no-edit workspace/main && git status --porcelain; git add -f .cursor"
+    house.ok("send", "fix", "--wait", merges)
+    assert "outside of your sparse-checkout" in house.shell("fix")
+    found = house.show("fix")
+    assert (found["clone"]["files"], found["clone"]["behind"], found["clone"]["ahead"]) == (0, 0, 2)
+    assert house.ctl("merge", "fix").code == 0
+    assert git(house, app, "status", "--porcelain") == ""
+    assert git(house, app, "ls-files", f"{below}.cursor").splitlines() == [
+        f"{below}.cursor/rules/new.mdc", f"{below}.cursor/rules/old.mdc",
+    ]  # fmt: skip

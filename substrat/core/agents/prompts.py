@@ -231,6 +231,7 @@ _NO_WORKTREES = "`git worktree add` fails, and leaves its new branch behind"
 _IN_A_CLONE = """
 You work in a clone of your own, and each child of yours gets one that starts at your HEAD: commit what it needs first. Take
 its work with git: `get_agent` names its commit, and your next turn has it as `agents/CHILD` (`git merge agents/CHILD`).
+`git status` speaks of a sparse checkout because `.cursor` is left out.
 """
 
 

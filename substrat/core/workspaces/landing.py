@@ -85,7 +85,7 @@ _PLACES = PROGRAM.places
 _GENERATED = tuple(
     f"/{_PLACES.workspace}/{name}" for name in (_PLACES.mcp, _PLACES.rules, _PLACES.instructions, ".gitignore")
 )
-"""The files that an agent's sandbox shows beside those of its clone; only `git add -f` commits them."""
+"""The files that an agent's sandbox shows beside those of its clone; only `git add --sparse -f` commits them."""
 _INSTRUCTING = re.compile(r"(^|/)(AGENTS\.md|CLAUDE\.md|\.cursor/rules/.*)", re.IGNORECASE)
 _LONGEST_NAME, _LONGEST_PATH = 255, 4095
 """Bytes, in Linux (limits.h)."""

@@ -241,7 +241,7 @@ class Making:
         descendants = self._registry.family(agent)[1:]
         heads = {one.clone.name: one.clone.kept.head for one in descendants if one.clone is not None}
         known = {name: head for name, head in heads.items() if head is not None}
-        await self._treemaker(agent.clone.tree, places, {"refresh": True, "agents": known})
+        await self._treemaker(agent.clone.tree, places, {"refresh": True, "agents": known, "cursor": _cursor(agent.clone)})
 
     async def renew(self, clone: Clone) -> None:
         """Make the git directory of a clone anew, at its last kept head, where it is gone; raises `SubstratError`."""
@@ -298,9 +298,14 @@ def _request(clone: Clone, places: GitPlaces) -> dict[str, object]:
     """Return the members of a request to `treemaker` that say how a clone is made."""
     return {
         "branch": clone.branch, "objects": [place for place, _ in clone_mounts.shown_objects(places.objects)],
-        "cursor": os.path.relpath(os.path.join(clone.workspace, PROGRAM.places.workspace), clone.repository),
+        "cursor": _cursor(clone),
         "own": os.path.relpath(places.own, places.common), "top_cursor": PROGRAM.places.workspace,
     }  # fmt: skip
+
+
+def _cursor(clone: Clone) -> str:
+    """Return the directory that is mounted over in each turn, from the top of the clone."""
+    return os.path.relpath(os.path.join(clone.workspace, PROGRAM.places.workspace), clone.repository)
 
 
 def _has_git_directory(tree: str) -> bool:

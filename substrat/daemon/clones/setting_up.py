@@ -59,6 +59,7 @@ class SetUp(msgspec.Struct, frozen=True):
     commands: list[str]
     included: int
     left_out: list[str]
+    is_strange: bool = False
 
 
 class SettingUp:
@@ -111,6 +112,8 @@ class SettingUp:
         place = self._layout.agent(agent.id)
         await trio.to_thread.run_sync(_make_anew, place.setup, place.setup_log)
         found = await self.read(clone, clone.tree, place.setup, empty)
+        if found.is_strange:
+            return f"not set up: {clone.base[:12]} is in no branch of yours, so what it asks for isn't done"
         if not found.commands and not found.included and not found.left_out:
             return None
         if found.commands:
@@ -135,6 +138,7 @@ class SettingUp:
         request = {
             "base": _committed(clone),
             "include": self._include_commit(clone),
+            "is_child": clone.source is not None,
             "places": list(dict.fromkeys(os.path.normpath(f"{at}/{PROGRAM.places.workspace}") for at in (below, "."))),
             "own": os.path.relpath(places.own, places.common),
             "refused": [os.path.relpath(path, places.top) for path in refused if is_within(path, places.top)],
