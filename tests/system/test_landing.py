@@ -305,6 +305,7 @@ def test_a_check_runs_in_a_room_like_the_agents(house, app):
          "Merge substrat/fix", str(app), "0"],
     )  # fmt: skip
     assert fingerprint(tree) == before
+    house.wait("fix")  # which was told, and a check waits for its turn
     code, (outcome,) = merged(house, "fix", "--check", "true")
     assert (code, outcome["outcome"], outcome["check"]["state"]) == (0, "landed", "passed")
     assert wait_until(lambda: list((house.state / "trees").glob("check-*")) == [])

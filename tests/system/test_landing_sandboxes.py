@@ -74,6 +74,7 @@ def noted(house, app):
 def test_a_landing_starts_as_many_sandboxes_whatever_clones_there_are(noted):
     noted.land("one")
     alone = noted.started()
+    assert alone.total() == 4, "how the two stand, their merge, and two looks at clones"
     noted.spawn("two", "three", "four", "five")
     noted.land("five")
     assert noted.started() == alone

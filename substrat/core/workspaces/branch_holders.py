@@ -16,6 +16,18 @@ STATES = {
 }  # fmt: skip
 """Files of a working tree's git directory that name branches, and what is under way while they are there."""
 END = "end"
+SCRIPT = f"""\
+for place in "$GIT_DIR" "$GIT_DIR"/worktrees/*
+do for name in {" ".join(STATES)}
+    do
+        [ -f "$place/$name" ] && grep -qxF -e "refs/heads/$1" -e "$1" "$place/$name" || continue
+        printf '%s\\0' "$name"; [ "$place" = "$GIT_DIR" ] || cat "$place/gitdir"; printf '\\0'
+    done
+done
+printf '{END}\\0'
+git worktree list --porcelain -z
+"""
+"""Prints what `parse` reads; $1 is the branch."""
 
 
 class Holder(NamedTuple):

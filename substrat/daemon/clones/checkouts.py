@@ -100,12 +100,11 @@ class Checkouts:
             )
         own = await self._repositories.commit(clone.git_dir, f"refs/heads/{clone.target}") if clone.target else None
         own = own or await self._repositories.commit(clone.git_dir, "HEAD")
-        persons = await self._git.persons_git(clone, None, (head,))
-        selected = await self._git.selected(clone, persons, own, head)
-        if (refusal := await self._git.refusal(clone, persons, head, selected)) is not None:
+        persons = await self._git.persons_git(clone, None, await self._git.names(clone, (head,)))
+        preview = await self._git.changes(clone, persons, own, head)
+        if (refusal := await self._git.refusal(clone, persons, head, preview.selected)) is not None:
             raise Refused(f"no working copy of {clone.name}'s work is made: {refusal}")
-        files = await self._git.changed(clone, own, head)
-        found = decisions.suspects(files, await self._git.surroundings(clone, head))
+        found = decisions.suspects(preview.files, preview.around)
         if held := decisions.unaccepted(found, tuple(accepted)):
             return Checkout(HELD, path, head, tuple(one.path for one in held), _held_text(clone.name, path, held))
         places, closures = (clone.git_dir, path), self._registry.closures
@@ -117,7 +116,7 @@ class Checkouts:
             )
         with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
             await self._host.add_worktree(clone, persons.programs, path, head, has_begun=has_begun)
-        lfs = drivers.lfs_files(selected, persons.settings)
+        lfs = drivers.lfs_files(preview.selected, persons.settings)
         lacking = landing_outcome.pointers(path, await trio.to_thread.run_sync(lfs_objects.without_object, path, lfs))
         return Checkout(
             MADE, path, head, (),

@@ -18,7 +18,6 @@ import trio
 
 from substrat.branchmover import Job
 from substrat.core.workspaces import branch_holders, drivers, landing_outcome
-from substrat.daemon.clones.git_sandbox import said
 from substrat.daemon.clones.repository import NOTHING, RefMoved
 from substrat.daemon.kernel import descriptors, helper
 from substrat.daemon.sandboxes import build_spec, tame_git
@@ -27,10 +26,11 @@ from substrat.errors import Conflict
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from subprocess import CompletedProcess
 
     from substrat.branchmover import Answer
+    from substrat.core.workspaces.branch_holders import Holder
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.drivers import GitSettings, Programs
     from substrat.core.workspaces.landing import Landing
@@ -43,18 +43,6 @@ _QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 """git on the host asks nothing, writes no index for a look, and says what it says in English."""
 _CHECKOUT_SECONDS = 120.0
 """`git reset --hard` writes some gigabytes of files in that time."""
-# Prints what `branch_holders.parse` reads; $1 is the branch.
-_HOLDERS = f"""\
-for place in "$GIT_DIR" "$GIT_DIR"/worktrees/*
-do for name in {" ".join(branch_holders.STATES)}
-    do
-        [ -f "$place/$name" ] && grep -qxF -e "refs/heads/$1" -e "$1" "$place/$name" || continue
-        printf '%s\\0' "$name"; [ "$place" = "$GIT_DIR" ] || cat "$place/gitdir"; printf '\\0'
-    done
-done
-printf '{branch_holders.END}\\0'
-git worktree list --porcelain -z
-"""
 _BEING_MADE = "substratd makes it: the same `substratctl checkout` again goes on"
 """Why a linked worktree is locked (git-worktree(1)) that hasn't all its files yet."""
 
@@ -92,18 +80,11 @@ class HostGit:
         self._environ = {name: value for name, value in environ.items() if name in wanted}
         self._mover = mover
 
-    async def checkout(self, clone: Clone, branch: str) -> GitPlaces | None:
+    async def checkout(self, clone: Clone, branch: str, holders: Iterable[Holder]) -> GitPlaces | None:
         """Return where a branch is checked out, None when it is nowhere; raises `Conflict` if it can't be moved there.
 
         A working tree that is gone holds nothing, unless it is locked, because its disk may come back.
         """
-        done = await self._sandbox.run(
-            ("/bin/sh", "-c", _HOLDERS, "sh", branch), self._repositories.reading(clone.git_dir),
-            variables={"GIT_DIR": clone.git_dir},
-        )  # fmt: skip
-        if done.status:
-            raise Conflict(f"git can't list the working trees of {clone.git_dir}: {said(done)}")
-        holders = branch_holders.parse(done.output, branch, clone.git_dir)
         # The main one of the git directory is the one that `.git` lies in.
         placed = (one._replace(path=clone.repository) if one.path == clone.git_dir else one for one in holders)
         there = [one for one in placed if one.is_locked or await trio.to_thread.run_sync(os.path.lexists, one.path)]

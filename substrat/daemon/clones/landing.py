@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.landing import Landing
+    from substrat.core.workspaces.standing import Standing
     from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
@@ -251,7 +252,7 @@ class Landings:
             places = None  # the checkout is gone, and what was begun in it
         if places is not None and (places.top, places.common) == (landing.intended_in, clone.git_dir):
             commits = tuple(filter(None, (landing.intended_from, landing.intended)))
-            persons = await self._git.persons_git(clone, places, commits)
+            persons = await self._git.persons_git(clone, places, await self._git.names(clone, commits))
             await self._host.settle(landing, Move(landing.intended, landing.intended_from, persons.programs), places)
         await until_stored(partial(self._records.note_settled, landing))
 
@@ -271,18 +272,19 @@ class Landings:
         looked: _Looked | None = None
         closed_for, moved = None, 0
         while moved < _TRIES:
-            tip = await self._repositories.commit(clone.git_dir, f"refs/heads/{landing.target}")
+            found = await self._git.standing(clone, landing, head)
+            tip = found.tip
             if tip is None and clone.base is not None and landing.target == clone.target:
                 raise NotFound(f"there is no branch {landing.target} in {clone.repository}: `--into BRANCH` names another")
-            if tip is not None and (outcome := await self._known(agent, clone, landing, tip, head)) is not None:
+            if tip is not None and (outcome := await self._known(agent, clone, landing, found, head)) is not None:
                 return outcome
             try:
-                checkout = await self._host.checkout(clone, landing.target)
+                checkout = await self._host.checkout(clone, landing.target, found.holders)
                 if looked is None or (looked.move.tip, looked.checkout) != (tip, checkout):
-                    found = await self._look(agent, clone, landing, (tip, head), checkout)
-                    if isinstance(found, Outcome):
-                        return found
-                    looked = found
+                    answer = await self._look(agent, clone, landing, head, found, checkout)
+                    if isinstance(answer, Outcome):
+                        return answer
+                    looked = answer
                 if checkout is not None and checkout != closed_for:
                     closed_for = checkout
                     if await self._close(clone, landing, checkout.top, closed):
@@ -296,8 +298,8 @@ class Landings:
                 self._registry.points.after("branch moved")
                 lacking = await self._lacking(looked)
             except Conflicting as conflict:
-                found = landing_outcome.conflict(agent.name, landing.target, conflict.files, conflict.why)
-                return found._replace(head=head)
+                outcome = landing_outcome.conflict(agent.name, landing.target, conflict.files, conflict.why)
+                return outcome._replace(head=head)
             except RefMoved:
                 moved += 1
             else:
@@ -307,15 +309,15 @@ class Landings:
             await until_stored(partial(self._records.note_settled, landing))
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
-    async def _known(self, agent: Agent, clone: Clone, landing: Landing, tip: str, head: str) -> Outcome | None:
+    async def _known(self, agent: Agent, clone: Clone, landing: Landing, found: Standing, head: str) -> Outcome | None:
         """Return the outcome of work that the branch has already; None: it lacks some of it."""
         rest = uncommitted(clone.kept.files)
-        if landing.intended is not None and await self._git.contains(clone, tip, landing.intended):
+        if landing.intended is not None and found.has_intended:
             return self._landed(agent, landing, landing.intended, landing.intended_head or head, rest)
-        if await self._git.has(clone, tip, head):
+        if found.has_work(clone, head):
             return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s commits already{rest}")
-        if await self._repositories.has_content(clone, tip, head):
-            await until_stored(partial(self._records.note_content, agent.id, head, tip))
+        if found.has_content:
+            await until_stored(partial(self._records.note_content, agent.id, head, str(found.tip)))
             return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s changes already{rest}", head=head)
         return None
 
@@ -324,28 +326,24 @@ class Landings:
         agent: Agent,
         clone: Clone,
         landing: Landing,
-        commits: tuple[str | None, str],
+        head: str,
+        found: Standing,
         checkout: GitPlaces | None,
     ) -> _Looked | Outcome:
         """Return the move of a branch's tip that lands a head, previewed and checked; an outcome where it can't yet."""
-        tip, head = commits
         self._steps[landing.id] = "its files are looked at"
-        persons = await self._git.persons_git(clone, checkout, tuple(filter(None, commits)))
-        # A branch that isn't there yet is made where the clone began; before that stand the user's uncommitted changes.
-        start = f"{clone.base}^" if clone.with_wip and clone.base is not None else clone.base
-        begin = tip if tip is not None or start is None else await self._repositories.commit(clone.git_dir, start)
-        commit = await self._git.preview(clone, landing, persons, begin, head)
-        files = await self._git.changed(clone, begin, commit)
-        if (long := decisions.unwritable(files)) is not None:
+        persons = await self._git.persons_git(clone, checkout, found.names)
+        preview = await self._git.preview(clone, landing, persons, found, head)
+        commit = preview.commit
+        if (long := decisions.unwritable(preview.files)) is not None:
             raise Refused(f"{agent.name}'s work can't be written to a disk: {long}")
-        selected = await self._git.selected(clone, persons, begin, commit)
-        if (refusal := await self._git.refusal(clone, persons, commit, selected)) is not None:
+        if (refusal := await self._git.refusal(clone, persons, commit, preview.selected)) is not None:
             by_hand = ("git", "-C", checkout.top if checkout is not None else clone.repository, "merge", clone.ref("head"))
             raise Refused(
                 f"{agent.name}'s work isn't landed: {refusal}; after a look, and with {landing.target} checked out, "
                 f"`{shlex.join(by_hand)}` does it"
             )
-        suspects = decisions.suspects(files, await self._git.surroundings(clone, commit))
+        suspects = decisions.suspects(preview.files, preview.around)
         is_seen = landing.at is None or head.startswith(landing.at)
         check = None
         held = decisions.unaccepted(suspects, landing.accepted if is_seen else ())
@@ -356,13 +354,12 @@ class Landings:
             if check.state == checks.FAILED:
                 return landing_outcome.failed_check(agent.name, head, check)
         unsigned = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
-        people = await self._git.people(clone, begin, head) if persons.settings.name else []
-        told = decisions.told(files, people, self._known_people(agent, persons))
+        people = preview.people if persons.settings.name else ()
+        told = decisions.told(preview.files, people, self._known_people(agent, persons))
         push = ("git", "-C", clone.repository, "push", *persons.settings.remotes[:1], landing.target)
-        made = (
-            (f"the branch is new: `{shlex.join(push)}` publishes it",) if tip is None and persons.settings.remotes else ()
-        )
-        move, lfs = Move(commit, tip, persons.programs), drivers.lfs_files(selected, persons.settings)
+        is_new = found.tip is None and persons.settings.remotes
+        made = (f"the branch is new: `{shlex.join(push)}` publishes it",) if is_new else ()
+        move, lfs = Move(commit, found.tip, persons.programs), drivers.lfs_files(preview.selected, persons.settings)
         return _Looked(move, checkout, (*unsigned, *told, *made), check, lfs)
 
     async def _lacking(self, looked: _Looked) -> str | None:

@@ -15,14 +15,11 @@ from substrat.core.workspaces import drivers
 from substrat.daemon.sandboxes import build_spec, tame_git
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from sandbox.spec import Mount
-    from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.drivers import GitSettings, Programs
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.host_git import HostGit
-    from substrat.daemon.clones.repository import Repositories
 
 
 class PersonsGit(NamedTuple):
@@ -56,37 +53,22 @@ class PersonsGitReader:
 
     Args:
         host: asks git on the host.
-        sandbox: runs the git that looks at commits.
-        repositories: the users' repositories.
         environ: the daemon's own environment.
     """
 
-    def __init__(self, host: HostGit, sandbox: GitSandbox, repositories: Repositories, environ: Mapping[str, str]) -> None:
+    def __init__(self, host: HostGit, environ: Mapping[str, str]) -> None:
         self._host = host
-        self._sandbox = sandbox
-        self._repositories = repositories
         self._home = environ.get("HOME", "/")
         self._config_home = environ.get("XDG_CONFIG_HOME")
 
-    async def read(self, clone: Clone, top: str, commits: tuple[str, ...]) -> PersonsGit:
-        """Return the configuration.
+    async def read(self, top: str, names: Collection[str]) -> PersonsGit:
+        """Return the configuration; raises `Conflict` where git can't read it.
 
         Args:
-            clone: the clone whose work is looked at.
             top: the checkout that git is to write in.
-            commits: the commits among whose files programs would run.
-
-        Raises:
-            Conflict: git can't read it.
-            GitFailed: git can't read the commits.
+            names: the names at the top of the commits among whose files programs would run.
         """
         settings = await self._host.settings(top)
-        names: set[str] = set()
-        for commit in commits:
-            listed = await self._sandbox.git(
-                ("ls-tree", "-z", "--name-only", commit), self._repositories.reading(clone.git_dir), clone.git_dir
-            )
-            names |= set(os.fsdecode(listed).split("\0"))
         path = self._host.path_for(top)
 
         def is_of_system(name: str) -> bool:

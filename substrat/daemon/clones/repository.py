@@ -94,14 +94,14 @@ ids() {
 }
 ids "$2" >/tmp/theirs && [ -s /tmp/theirs ] && ids "$1" >/tmp/ours && [ -z "$(LC_ALL=C comm -23 /tmp/theirs /tmp/ours)" ]
 """
-_HAS_CONTENT = f"""\
+HAS_CONTENT = f"""\
 by_content() {{ timeout 15 /bin/sh -c {shlex.quote(_BY_CONTENT)} sh "$1" "$2" 2>/dev/null; }}
 """
 """A shell's function; where that takes too long the branch doesn't count as one that has the changes."""
 # `state WIP BASE TARGET LANDED_HEAD LANDED_COMMIT` prints a fact a line, of a clone's ref, its base, its branch, and a head
 # that landed as another commit; `-` stands for nothing.
 _STATE = f"""\
-{_HAS_CONTENT}commit() {{ git rev-parse --quiet --verify --end-of-options "$1^{{commit}}" || echo -; }}
+{HAS_CONTENT}commit() {{ git rev-parse --quiet --verify --end-of-options "$1^{{commit}}" || echo -; }}
 in_branch() {{ out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z "$out" ]; }}
 state() {{
     wip=$(commit "$1"); head=$(commit "$1^1"); base=$(commit "$2"); target=$(commit "$3")
@@ -286,14 +286,6 @@ class Repositories:
         if done.status or len(lines) != 5:
             raise GitFailed(said(done))
         return _state_of(lines)
-
-    async def has_content(self, clone: Clone, tip: str, head: str) -> bool:
-        """Say whether a branch has all changes of a head, by whichever commits."""
-        done = await self._sandbox.run(
-            ("/bin/sh", "-c", f'{_HAS_CONTENT}by_content "$1" "$2"', "sh", tip, head), self.reading(clone.git_dir),
-            variables={"GIT_DIR": clone.git_dir},
-        )  # fmt: skip
-        return done.status == 0
 
     async def state(self, clone: Clone) -> CloneState:
         """Return how a clone's kept work stands to its base and to the user's branches; raises `GitFailed`."""

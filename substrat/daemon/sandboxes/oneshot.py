@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 10.0
 """Such a program takes some tenths of a second; a person may be waiting for it."""
-_MAX_OUTPUT = 16 * 1024 * 1024
+_MAX_OUTPUT = 32 * 1024 * 1024
 """Bytes: the daemon holds all of it in memory."""
 _TMP_BYTES = 64 << 20
 """SQLite and git put at most a few MiB into `/tmp` for these programs."""
@@ -92,7 +92,7 @@ async def run(
         variables: further variables of its environment, and bubblewrap's.
 
     Raises:
-        SandboxFailed: it couldn't be started, took too long or printed more than 16 MiB.
+        SandboxFailed: it couldn't be started, took too long or printed more than 32 MiB.
         WorkspaceUnusable: a mount's source has become a link.
     """
     patience = _PATIENCE_S if seconds is None else seconds

@@ -22,6 +22,11 @@ from tests.daemon.clones.direct_git import DirectGit
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from substrat.core.workspaces.standing import Standing
+    from substrat.daemon.clones.landing_git import Preview
+    from substrat.daemon.clones.persons_git import PersonsGit
+    from substrat.daemon.workspaces.git_places import GitPlaces
+
 
 class Room:
     """A repository whose branch `main` is checked out, and an agent's branch that begins at its first commit.
@@ -137,6 +142,32 @@ class Room:
     def tip(self, branch: str = "main") -> str:
         """Return a branch's commit."""
         return self.git("rev-parse", f"refs/heads/{branch}")
+
+    @property
+    def head(self) -> str:
+        """The agent's kept head."""
+        return str(self.clone.kept.head)
+
+    async def standing(self, branch: str = "main") -> Standing:
+        """Return how the agent's head stands to a branch."""
+        return await self.landing_git.standing(self.clone, replace(self.landing(), target=branch), self.head)
+
+    async def checkout(self, branch: str = "main") -> GitPlaces | None:
+        """Return where a branch is checked out."""
+        return await self.host_git.checkout(self.clone, branch, (await self.standing(branch)).holders)
+
+    async def persons_git(self, checkout: GitPlaces | None = None) -> PersonsGit:
+        """Return the person's configuration, for the branch's tip and the agent's head."""
+        return await self.landing_git.persons_git(self.clone, checkout, (await self.standing()).names)
+
+    async def preview(self, mode: LandingMode = LandingMode.MERGE) -> Preview:
+        """Return the move that lands the agent's work."""
+        persons, found = await self.persons_git(), await self.standing()
+        return await self.landing_git.preview(self.clone, self.landing(mode), persons, found, self.head)
+
+    async def changes(self) -> Preview:
+        """Return the move of the branch to the agent's head as it is."""
+        return await self.landing_git.changes(self.clone, await self.persons_git(), self.tip(), self.head)
 
     def landing(self, mode: LandingMode = LandingMode.MERGE) -> Landing:
         """Return a landing of the agent's work."""

@@ -274,16 +274,16 @@ COPIES = {
 
 async def land(room):
     """Land the agent's head as `Landings` does; returns the sentence that says why not, None where it has landed."""
-    git, clone, head = room.landing_git, room.clone, str(room.clone.kept.head)
+    git, clone, head, landing = room.landing_git, room.clone, room.head, room.landing()
     try:
-        tip, checkout = room.tip(), await room.host_git.checkout(clone, "main")
-        persons = await git.persons_git(clone, checkout, (tip, head))
-        commit = await git.preview(clone, room.landing(), persons, tip, head)
-        files = await git.changed(clone, tip, commit)
-        selected = await git.selected(clone, persons, tip, commit)
-        refusal = decisions.unwritable(files) or await git.refusal(clone, persons, commit, selected)
+        found = await room.standing()
+        checkout = await room.host_git.checkout(clone, "main", found.holders)
+        persons = await git.persons_git(clone, checkout, found.names)
+        preview = await git.preview(clone, landing, persons, found, head)
+        commit = preview.commit
+        refusal = decisions.unwritable(preview.files) or await git.refusal(clone, persons, commit, preview.selected)
         if refusal is None:
-            await room.host_git.move(clone, room.landing(), Move(commit, tip, persons.programs), checkout)
+            await room.host_git.move(clone, landing, Move(commit, found.tip, persons.programs), checkout)
     except SubstratError as problem:
         return problem.message
     except Conflicting as conflict:
@@ -367,7 +367,7 @@ async def test_a_landing_is_more_careful_than_git(room, row):
 async def copied_by_substrat(room):
     """Make a working copy as `Checkouts` does; returns whether that went well."""
     clone, head = room.clone, str(room.clone.kept.head)
-    persons = await room.landing_git.persons_git(clone, None, (head,))
+    persons = await room.landing_git.persons_git(clone, None, await room.landing_git.names(clone, (head,)))
     try:
         await room.host_git.add_worktree(clone, persons.programs, str(room.top.parent / "copy"), head, has_begun=False)
     except SubstratError:

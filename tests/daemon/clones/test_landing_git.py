@@ -14,28 +14,21 @@ from substrat.errors import Conflict, Refused
 NOTHING_RUNS = Programs(lambda _: False)
 
 
-async def persons_git(room):
-    """The person's configuration, for the branch's tip and the agent's head."""
-    return await room.landing_git.persons_git(room.clone, None, (room.tip(), str(room.clone.kept.head)))
-
-
 async def preview(room, mode=LandingMode.MERGE):
     """The commit that the branch would move to."""
-    head = str(room.clone.kept.head)
-    return await room.landing_git.preview(room.clone, room.landing(mode), await persons_git(room), room.tip(), head)
+    return (await room.preview(mode)).commit
 
 
 async def refusal(room):
     """Why git on the host can't write the files of the agent's head."""
-    head, persons = str(room.clone.kept.head), await persons_git(room)
-    selected = await room.landing_git.selected(room.clone, persons, room.tip(), head)
-    return await room.landing_git.refusal(room.clone, persons, head, selected)
+    selected = (await room.changes()).selected
+    return await room.landing_git.refusal(room.clone, await room.persons_git(), room.head, selected)
 
 
 async def move(room, commit):
     """Move the branch where it is checked out."""
-    checkout = await room.host_git.checkout(room.clone, "main")
-    programs = (await persons_git(room)).programs
+    checkout = await room.checkout()
+    programs = (await room.persons_git()).programs
     await room.host_git.move(room.clone, room.landing(), Move(commit, room.tip(), programs), checkout)
 
 
@@ -96,7 +89,7 @@ async def test_a_look_at_the_checkout_and_a_move_run_nothing_that_the_repository
     mark.unlink()
     index = (room.top / ".git" / "index").read_bytes()
     (room.top / "README").touch()
-    await room.landing_git._check_clean(room.clone, await persons_git(room))
+    await room.landing_git._check_clean(room.clone, await room.persons_git())
     assert (room.top / ".git" / "index").read_bytes() == index, "a look writes no index"
     await move(room, head)
     assert not mark.exists()
@@ -157,7 +150,7 @@ async def test_a_branch_that_two_working_trees_have_is_not_moved(room):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 async def test_gits_own_words_where_the_checkout_is_another_users(room):
     head = room.agent_commits({"a.txt": "a"})
-    checkout, before = await room.host_git.checkout(room.clone, "main"), room.tip()
+    checkout, before = await room.checkout(), room.tip()
     os.lchown(room.top, 12345, 12345)
     os.lchown(room.top / ".git", 12345, 12345)
     with pytest.raises(Conflict, match=r"git refuses to work in .*dubious ownership"):
@@ -257,8 +250,8 @@ async def test_who_has_made_the_commits_that_a_branch_lacks(room):
     room.agent_commits({"a.md": "a"})
     work = room.top.parent / "work"
     room.git("commit", "-q", "--allow-empty", "--author", "Mallory <m@x>", "-m", "x", at=work)
-    head = room.agent_commits()
-    assert await room.landing_git.people(room.clone, room.tip(), head) == [
+    room.agent_commits()
+    assert list((await room.changes()).people) == [
         "Mallory <m@x>", "Me <me@example.invalid>", "Me <me@example.invalid>", "Me <me@example.invalid>",
     ]  # fmt: skip
 
@@ -268,7 +261,7 @@ async def test_a_branch_without_a_commit_is_moved_where_it_is_checked_out(room):
     room.git("update-ref", "-d", "refs/heads/main")
     room.git("rm", "-rfq", "--cached", ".")
     (room.top / "README").unlink()
-    checkout = await room.host_git.checkout(room.clone, "main")
+    checkout = await room.checkout()
     assert checkout is not None
     await room.host_git.move(room.clone, room.landing(), Move(head, None, NOTHING_RUNS), checkout)
     assert (room.tip(), room.git("status", "--porcelain")) == (head, "")
@@ -279,9 +272,9 @@ async def test_a_program_that_is_configured_after_the_look_runs_neither(room):
     """Landings wait for turns in a checkout, and people go on working meanwhile."""
     mark = room.top.parent / "mark"
     head = room.agent_commits({"a.txt": "a", ".gitattributes": "*.txt filter=late\n"})
-    programs = (await persons_git(room)).programs
+    programs = (await room.persons_git()).programs
     room.git("config", "filter.late.smudge", f"touch {mark}; cat")
-    checkout = await room.host_git.checkout(room.clone, "main")
+    checkout = await room.checkout()
     await room.host_git.move(room.clone, room.landing(), Move(head, room.tip(), programs), checkout)
     assert ((room.top / "a.txt").read_text(), mark.exists()) == ("a", False)
     copy = room.top.parent / "copy"
@@ -320,7 +313,7 @@ async def test_commits_of_other_repositories_are_shown_whatever_the_configuratio
     room.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},lib", at=work)
     room.git("commit", "-qm", "x", at=work)
     head = room.agent_commits()
-    changed = {file.path for file in await room.landing_git.changed(room.clone, room.tip(), head)}
+    changed = {file.path for file in (await room.changes()).files}
     assert changed == {"a.txt", "lib"}
     room.git("cherry-pick", f"{head}^")
-    assert not await room.repositories.has_content(room.clone, room.tip(), head)
+    assert not (await room.standing()).has_content

@@ -18,8 +18,8 @@ async def test_git_lfs_asks_no_server_and_what_the_repository_lacks_stays_a_poin
     room.branch_again()
     tip, far = room.tip(), git_lfs.pointer(b"far\n")
     head = room.agent_commits({"a.bin": git_lfs.pointer(b"here\n"), "b.bin": far, "c.txt": far})
-    checkout = await room.host_git.checkout(room.clone, "main")
-    persons = await room.landing_git.persons_git(room.clone, checkout, (tip, head))
+    checkout = await room.checkout()
+    persons = await room.persons_git(checkout)
     await room.host_git.move(room.clone, room.landing(), Move(head, tip, persons.programs), checkout)
     assert [(room.top / name).read_text() for name in ("a.bin", "b.bin")] == ["here\n", far]
     assert seen.read_text().split() == ["http://127.0.0.1:0/"] * 2

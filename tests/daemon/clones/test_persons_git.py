@@ -5,6 +5,7 @@ from dataclasses import replace
 
 async def test_includes_and_conditions_count_in_linked_worktrees_too(room):
     """With a home behind a link, too, as on systems whose `/home` is one."""
+    room.is_kept(room.tip())
     (room.top / ".git" / "filters").write_text('[filter "odd"]\n\tclean = sh tool\n')
     room.git("config", "include.path", "filters")
     with (room.home / ".gitconfig").open("a") as config:
@@ -25,10 +26,10 @@ async def test_includes_and_conditions_count_in_linked_worktrees_too(room):
     room.environ["HOME"] = str(home)
     room.clone = replace(room.clone, git_dir=str(moved))
     room = room.again()
-    found = await room.landing_git.persons_git(room.clone, None, (room.tip(),))
+    found = await room.landing_git.persons_git(room.clone, None, ())
     assert (found.settings.name, found.settings.email) == ("Me", "work@example.invalid")
     assert (found.settings.filters, found.rules) == ({"odd": ("sh tool",)}, {})
-    checkout = await room.host_git.checkout(room.clone, "linked")
-    beside = await room.landing_git.persons_git(room.clone, checkout, (room.tip(),))
+    checkout = await room.checkout("linked")
+    beside = await room.landing_git.persons_git(room.clone, checkout, ())
     assert beside.settings == found.settings._replace(attributes="~/rules")
     assert beside.rules == {"core.attributesFile": f"{home}/rules"}

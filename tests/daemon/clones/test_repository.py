@@ -5,7 +5,7 @@ LINES = "".join(f"{number}\n" for number in range(30))
 
 async def has_content(room):
     """What a landing asks; the look at a clone's state gives the same answer."""
-    found = await room.repositories.has_content(room.clone, room.tip(), str(room.clone.kept.head))
+    found = (await room.standing()).has_content
     assert (await room.repositories.state(room.clone)).is_landed is found
     return found
 
