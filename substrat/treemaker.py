@@ -106,10 +106,13 @@ def _begin(request: dict[str, Any]) -> None:
 
 
 def _has_setup(request: dict[str, Any]) -> bool:
-    """Say whether the clone may have to be set up; a commit of the user's uncommitted changes may hide that it has to."""
+    """Say whether the clone may have to be set up; a commit of the user's uncommitted changes may hide that it has to.
+
+    The index is asked, because the files of `cursor` are left out of the tree.
+    """
     places = {request["cursor"], request["top_cursor"]}
     names = (".worktreeinclude", *(f"{place}/worktrees.json" for place in places))
-    return bool(request["wip"]) or any(os.path.lexists(f"{TREE}/{name}") for name in names)
+    return bool(request["wip"]) or _tree("--literal-pathspecs", "ls-files", "--", *names) != ""
 
 
 def refresh(request: dict[str, Any]) -> dict[str, object]:

@@ -78,9 +78,13 @@ def read(request: dict[str, Any]) -> dict[str, object]:
 
 
 def _is_users(commit: str) -> bool:
-    """Say whether a commit is in a branch or a tag of the user's: an agent's own could name any ignored file."""
+    """Say whether a commit is in a branch or a tag of the user's: an agent's own could name any ignored file.
+
+    The clone is asked which commit it is: the user's repository doesn't have that of his uncommitted changes yet.
+    """
+    name = _run("rev-parse", "--verify", f"{commit}^{{commit}}", more={"GIT_DIR": f"{TREE}/.git"}).decode().strip()
     refs = ("refs/heads", "refs/remotes", "refs/tags")
-    listed = ("for-each-ref", "--count=1", f"--contains={commit}^{{commit}}", *refs)
+    listed = ("for-each-ref", "--count=1", f"--contains={name}", *refs)
     return bool(_run(*listed, more={"GIT_DIR": REPOSITORY}, fine=(0, 128, 129)))
 
 
