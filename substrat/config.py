@@ -42,10 +42,10 @@ class AgentKeys(msgspec.Struct, frozen=True):
     workspace: Annotated[
         Literal["in-place", "clone"],
         Meta(
-            description="where agents work that name neither `--in-place` nor `--clone`: in your checkout, or in a "
-            "private clone of it; in a directory without git in place"
+            description="where agents work that name neither `--in-place` nor `--clone`: in a private clone of your "
+            "checkout where one can be made, or in the checkout itself"
         ),
-    ] = "in-place"
+    ] = "clone"
     path: Annotated[
         tuple[str, ...],
         Meta(description="absolute directories that every sandbox sees read-only and has on its PATH before the system's"),

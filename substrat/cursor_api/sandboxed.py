@@ -83,7 +83,7 @@ class SandboxAgent:
     def ensure(self) -> Steps[str]:
         """Create the agent if there is none yet, and return its id. Its name is the daemon's choice."""
         if self.agent is None:
-            params: dict[str, object] = {"workspace": self._workspace, "model": self._model}
+            params: dict[str, object] = {"workspace": self._workspace, "model": self._model, "clone": False}
             self.agent = str(_object((yield OperatorCall("agent.spawn", params)))["id"])
         return self.agent
 

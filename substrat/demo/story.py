@@ -94,8 +94,8 @@ class Story:
 
     def _work_together(self, work: str) -> None:
         stage = self._stage
-        stage.command("spawn", "bob", "-w", work)
-        stage.command("spawn", "ada", "-w", work, _WRITE)
+        stage.command("spawn", "bob", "-w", work, "--in-place")
+        stage.command("spawn", "ada", "-w", work, "--in-place", _WRITE)
         self._watch("ada", "the verdict on /etc/shadow", "tool-call-completed", "No such file")
         self._prove("a sandboxed agent sees its workspace and its own home: /etc/shadow isn't there")
         self._watch("bob", "bob woken by ada's message", "message:received", "Please review")
@@ -143,7 +143,7 @@ class Story:
         stage = self._stage
         painters = {"red": "colours.txt", "green": "leaves.txt", "blue": "colours.txt"}
         for name, file in painters.items():
-            stage.command("spawn", name, "-w", work, "--clone", _PAINT.format(name=name, file=file))
+            stage.command("spawn", name, "-w", work, _PAINT.format(name=name, file=file))
         for name in painters:
             self._watch(name, f"the end of {name}'s turn", "turn:ended", "turn 1 success")
         stage.command("diff", "red", "--stat")

@@ -26,7 +26,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "ssh_agent": ("string", False, "the absolute path of an ssh-agent's socket, which it may ask for signatures"),
         "time_limit": ("number", False, "seconds that a turn of it may take, 0 for no limit; default: `turns.time_limit`"),
         "silence_limit": ("number", False, "seconds that it may print nothing while no tool call is open, 0 for no limit; default: `turns.silence_limit`"),
-        "clone": ("boolean", False, "whether it works in a private clone of its own; default: `agent.workspace` of the configuration, where the directory is in a git repository"),
+        "clone": ("boolean", False, "whether it works in a private clone of its own; default: `agent.workspace` of the configuration, and in place where no clone can be made or a chat is taken over"),
         "branch": ("string", False, "the branch of its clone, which may exist; default: `substrat/NAME`"),
         "base": ("string", False, "the commit that its clone starts at; default: HEAD"),
         "wip": ("boolean", False, "whether its clone has your uncommitted changes, as a first commit"),

@@ -107,6 +107,14 @@ class Result:
         return f"<exit {self.code}; out {self.out[-2000:]!r}; err {self.err[-2000:]!r}>"
 
 
+def _in_place(config: str) -> str:
+    """Return a configuration by which agents work in place unless it says otherwise: tests say `--clone` themselves."""
+    if "workspace =" in config:
+        return config
+    line = 'workspace = "in-place"'
+    return config.replace("[agent]", f"[agent]\n{line}", 1) if "[agent]" in config else f"agent.{line}\n{config}"
+
+
 class DaemonFixture:
     """A place with a home, a state directory and workspaces, and the daemon in it."""
 
@@ -202,13 +210,12 @@ class DaemonFixture:
         executed: bool = False,
     ) -> Any:
         """Start a daemon without waiting for it; `executed` when the program itself matters, see `forked`."""
-        if config is not None:
-            self.config.write_text(config)
+        if config is not None or not self.config.exists():
+            self.config.write_text(_in_place(config or ""))
         self.agent = agent or self.agent
         more = {"SUBSTRAT_AGENT_BINARY": str(self.agent), **(environment or {})}
         words: list[StrPath] = ["--state-dir", self.state, "--runtime-dir", self.runtime]
-        if self.config.exists():
-            words += ["--config", self.config]
+        words += ["--config", self.config]
         log = self.directory / f"daemon-{len(self._started)}.log"
         prefix = (*prefix, *self.prefix)
         process: Any = forked.start(

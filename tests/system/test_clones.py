@@ -139,14 +139,14 @@ def test_wishes_that_cannot_be_are_refused(house, app):
     git(house, bare, "init", "-q", "--bare")
     house.start()
     for name, where, words, code, sentence in (
-        ("fix", app, ("--base", "main"), 2, "--base and --wip belong to a clone"),
-        ("fix", app, ("--wip",), 2, "--base and --wip belong to a clone"),
+        ("fix", app, ("--base", "main", "--in-place"), 2, "--in-place and --base contradict each other"),
+        ("fix", app, ("--wip", "--in-place"), 2, "--in-place and --wip contradict each other"),
         ("fix", app, ("--clone", "--in-place"), 2, "contradict each other"),
         ("fix", app, ("--clone", "--base", "nosuch"), 2, "'nosuch' is no commit"),
         ("fix", app, ("--clone=a..b",), 2, "'a..b' can't be a branch"),
         ("fix", app, ("--clone=main", "--base", "main"), 2, "the branch main exists"),
         ("a.lock", app, ("--clone",), 2, "end with `.` or `.lock`"),
-        ("fix", plain, ("--clone",), 1, "is in no git repository"),
+        ("fix", plain, ("--wip",), 1, "is in no git repository"),
         ("fix", bare, ("--clone",), 1, "is a bare repository"),
     ):
         refused = house.ctl("spawn", name, "-w", where, *words)

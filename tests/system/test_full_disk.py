@@ -517,3 +517,15 @@ def test_a_turn_that_acted_and_finds_no_room_for_its_output_fails_and_says_why(d
     agent = talking(disk, until, "act")
     assert (agent["state"], agent["turn"]["number"]) == ("failed", 1)
     assert "the disk is full" in agent["turn"]["error"]
+
+
+def test_a_clone_that_nobody_asked_for_leaves_room_on_the_disk(house, disk):
+    work = house.workspace("app", git=True)
+    (work / "big").write_bytes(b"x" * (3 << 20))
+    house.git(work, "add", "big")
+    house.git(work, "commit", "-qm", "big")
+    disk.start('agent.workspace = "clone"\n[disk]\nfree = 0\n')
+    refused = house.ctl("spawn", "fix", "-w", work)
+    assert refused.code == 1
+    assert "--in-place works in the checkout itself, --clone makes one all the same" in refused.error
+    assert house.ctl("spawn", "fix", "-w", work, "--clone").code == 0

@@ -22,11 +22,11 @@ COMMAND = Command(
             "--clone",
             value="BRANCH",
             is_optional=True,
-            about="work in a private clone of its own, on the branch substrat/NAME or BRANCH",
+            about="work in a private clone of its own, on the branch substrat/NAME or BRANCH: the default in a repository",
         ),
-        Option("--base", value="REF", about="with --clone: the commit it starts at; default HEAD"),
-        Option("--wip", about="with --clone: take your uncommitted changes along"),
-        Option("--in-place", about="work in your checkout, also where the configuration says 'clone'"),
+        Option("--base", value="REF", about="the commit that its clone starts at; default HEAD"),
+        Option("--wip", about="take your uncommitted changes along into its clone"),
+        Option("--in-place", about="work in your checkout itself"),
         Option("--model", value="M", about="the model's slug"),
         Option("--network", value="N", about="what it can reach", choices=("none", "filtered", "host")),
         Option(
@@ -108,14 +108,12 @@ def run(arguments: Arguments) -> int:
 
 def _clone(arguments: Arguments) -> bool | None:
     """Say whether a clone is asked for; None: as configured."""
-    wants = arguments.flag("clone")
+    wants = next((option for option in ("clone", "base", "wip") if arguments.flag(option)), None)
     if arguments.flag("in-place"):
-        if wants:
-            raise COMMAND.wrong("--in-place and --clone contradict each other: leave one of them out")
+        if wants is not None:
+            raise COMMAND.wrong(f"--in-place and --{wants} contradict each other: leave one of them out")
         return False
-    if not wants and (arguments.flag("base") or arguments.flag("wip")):
-        raise COMMAND.wrong("--base and --wip belong to a clone: ask for one with --clone")
-    return True if wants else None
+    return True if wants is not None else None
 
 
 def _where(agent: dict[str, object]) -> str:

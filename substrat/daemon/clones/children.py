@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from sandbox.spec import Bind
 from substrat.core.workspaces.clones import ref_problem
 from substrat.daemon.agents.spawning import CLONE, SCRATCH, SHARE, ChildPlace, CloneRequest
 from substrat.daemon.clones.wishes import CloneWish
-from substrat.errors import InvalidParams, PolicyDenied, Refused, SubstratError
+from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
     from mcp_server.tools import SpawnAgent
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone, Kept
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.keeping import Keeping
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.clones.wishes import CloneWishes
@@ -31,7 +29,6 @@ _OLD_WORD = "worktree"
 """The word of `CLONE` before the first release, which chats of agents still have."""
 _PATIENCE = 20.0
 """Seconds that a call waits for the parent's work to be kept, of the 60 after which cursor-agent gives one up."""
-_STATUS_SECONDS = 5.0
 _COMMIT = re.compile("[0-9a-f]{4,64}")
 
 
@@ -44,7 +41,6 @@ class ChildPlaces:
         repositories: the users' repositories.
         wishes: checks the clones that are asked for.
         keeping: keeps the work in clones.
-        sandbox: runs git.
     """
 
     def __init__(
@@ -54,14 +50,12 @@ class ChildPlaces:
         repositories: Repositories,
         wishes: CloneWishes,
         keeping: Keeping,
-        sandbox: GitSandbox,
     ) -> None:
         self._registry = registry
         self._layout = layout
         self._repositories = repositories
         self._wishes = wishes
         self._keeping = keeping
-        self._sandbox = sandbox
 
     async def choose(self, parent: Agent, call: SpawnAgent) -> ChildPlace:
         """Return where a new child works.
@@ -153,27 +147,15 @@ class ChildPlaces:
     async def _of_checkout(self, parent: Agent, call: SpawnAgent) -> ChildPlace:
         """Return a clone of the repository that a parent works in, at its last commit."""
         wish = CloneWish(clone=True, base=call.base)
-        request = await self._wishes.check(parent.workspace, wish, call.name or "")
+        granted = await self._wishes.check(parent.workspace, wish, call.name or "")
+        request = granted.clone
         assert request is not None
         if request.repository != parent.workspace:
             raise PolicyDenied("a clone would show it more than you see of the repository: let it share your workspace")
         at = (request.base or "")[:12] or "an empty repository"
-        files = await self._uncommitted(request)
-        words = _without(files) if files is not None else "; uncommitted files are not in it"
+        known = granted.lacking
+        words = _without(known.uncommitted) if known is not None else "; uncommitted files are not in it"
         return ChildPlace(CLONE, f"in a clone that starts at {call.base or 'HEAD'}, {at}{words}", request)
-
-    async def _uncommitted(self, request: CloneRequest) -> int | None:
-        """Count the uncommitted files of a checkout; None: git can't say quickly."""
-        places = await trio.to_thread.run_sync(self._repositories.places, request.repository)
-        mounts = (Bind(places.top, places.top, held=True), *self._repositories.reading(places.common))
-        try:
-            told = await self._sandbox.git(
-                ("status", "--porcelain", "-z", "--no-renames"), mounts, places.own, seconds=_STATUS_SECONDS,
-                variables={"GIT_WORK_TREE": places.top, "GIT_OPTIONAL_LOCKS": "0"},
-            )  # fmt: skip
-        except SubstratError:
-            return None
-        return told.count(b"\0")
 
 
 def _without(files: int) -> str:

@@ -10,14 +10,17 @@ import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Bind, Tmpfs
+from substrat.core.workspaces import clone_lacks
 from substrat.core.workspaces.clones import PREFIX
 from substrat.daemon.clones.git_sandbox import GitFailed, said
 from substrat.daemon.workspaces import git_places
+from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from sandbox.spec import Mount
+    from substrat.core.workspaces.clone_lacks import Lacking
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.workspaces.git_places import Borrowing, GitPlaces
@@ -27,6 +30,8 @@ NOTHING = "nothing"
 _PACK = "/run/substrat/pack"
 _SMALL = 1 << 20
 """Bytes of a pack whose objects become single files: a pack a turn would make every git command of the user's slower."""
+_LACKING_SECONDS = 5.0
+"""A person waits for the answer to a spawn; git looks at a hundred thousand files in one."""
 _IMPORT_SECONDS = 300.0
 """A pack of `clone.bundle_bytes` is indexed and checked in some minutes; the end of a turn waits for it."""
 
@@ -207,6 +212,24 @@ class Repositories:
             tip if branch else None,
             has_unlanded=(kept is not None and landed is None) or (wip is not None and same is None),
         )  # fmt: skip
+
+    async def lacking(self, places: GitPlaces, commit: str, files: tuple[str, ...]) -> Lacking | None:
+        """Return what a checkout has beside a commit, None where git doesn't say so in time.
+
+        Args:
+            places: the checkout's.
+            commit: the commit.
+            files: the files of the commit that say what its clones get besides.
+        """
+        try:
+            done = await self._sandbox.run(
+                ("/bin/sh", "-c", clone_lacks.SCRIPT, "sh", commit, *files),
+                (Bind(places.top, places.top, held=True), *self.reading(places.common)),
+                seconds=_LACKING_SECONDS, variables={"GIT_DIR": places.own, "GIT_WORK_TREE": places.top},
+            )  # fmt: skip
+        except SandboxFailed:
+            return None
+        return clone_lacks.parse(done.output) if done.status == 0 else None
 
     def reading(self, common: str) -> tuple[Mount, ...]:
         """Return the mounts with which git can read a repository at its own path, its alternates' objects too."""

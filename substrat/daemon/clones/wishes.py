@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces.clones import ref_problem
+from substrat.daemon.agents.disk_gate import free_bytes
 from substrat.daemon.agents.spawning import CloneRequest
+from substrat.daemon.workspaces.git_places import NoRepository
 from substrat.errors import InvalidParams, Refused, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from substrat.core.workspaces.clone_lacks import Lacking
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.clones.repository import Repositories, RepositoryFacts
 
@@ -33,6 +37,25 @@ class CloneWish(NamedTuple):
     branch: str | None = None
     base: str | None = None
     wip: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the configuration decides."""
+        return self.clone is None and self.branch is None and self.base is None and not self.wip
+
+
+class Granted(NamedTuple):
+    """Where a new agent works.
+
+    Args:
+        clone: its clone; None: it works in place.
+        lacking: what the clone lacks of the checkout; None: that isn't known.
+        notes: sentences for the person, which follow the agent's name.
+    """
+
+    clone: CloneRequest | None = None
+    lacking: Lacking | None = None
+    notes: tuple[str, ...] = ()
 
 
 class CloneWishes:
@@ -53,8 +76,8 @@ class CloneWishes:
         self._directory = directory
         self._check_workspace = check_workspace
 
-    async def check(self, workspace: str, wish: CloneWish, name: str) -> CloneRequest | None:
-        """Return the clone that a new agent gets, None for one that works in place.
+    async def check(self, workspace: str, wish: CloneWish, name: str) -> Granted:
+        """Return where a new agent works.
 
         Args:
             workspace: its workspace's physical path.
@@ -63,26 +86,56 @@ class CloneWishes:
 
         Raises:
             InvalidParams: the wish contradicts itself, or names no branch or commit.
-            WorkspaceUnusable: there is no repository that can be cloned.
-            Refused: refs of an earlier agent of that name hold work that is nowhere else.
+            WorkspaceUnusable: there is no repository that can be cloned, and a clone was asked for.
+            Refused: refs of an earlier agent of that name hold work that is nowhere else, or the clone would be large and
+                nobody asked for it.
         """
-        wants = wish.clone
-        if wants is None and self._registry.config.agent.workspace == "clone":
-            wants = await self.is_in_repository(workspace)
-        branch, base = wish.branch, wish.base
-        if not wants:
-            if base is not None or branch is not None or wish.wip:
-                raise InvalidParams("a branch, a base and uncommitted changes belong to a clone: ask for one with --clone")
-            return None
+        if wish.is_open and self._registry.config.agent.workspace == "clone":
+            try:
+                return await self._check(workspace, wish, name)
+            except NoRepository:
+                return Granted()
+            except WorkspaceUnusable as problem:
+                return Granted(notes=(f"works in your checkout, because no clone can be made: {problem.message}",))
+        if wish.clone is False or wish.is_open:
+            if not wish._replace(clone=None).is_open:
+                raise InvalidParams("a branch, a base and uncommitted changes belong to a clone, and none is wanted")
+            return Granted()
+        return await self._check(workspace, wish, name)
+
+    async def _check(self, workspace: str, wish: CloneWish, name: str) -> Granted:
+        branch = wish.branch
         if branch is not None and (problem := ref_problem(branch)) is not None:
             raise InvalidParams(f"{branch!r} can't be a branch: {problem}")
-        facts = await self._repositories.inspect(workspace, base=base or "HEAD", branch=branch or "", agent=name)
-        self._check_workspace(facts.places.top)
+        facts = await self._repositories.inspect(workspace, base=wish.base or "HEAD", branch=branch or "", agent=name)
+        top = facts.places.top
+        self._check_workspace(top)
         _check(facts, wish, name)
-        return CloneRequest(
-            self.directory, facts.places.top, facts.places.common, branch,
-            branch if facts.tip is not None else facts.branch, facts.tip or facts.base, with_wip=wish.wip,
+        base = facts.tip or facts.base
+        request = CloneRequest(
+            self.directory, top, facts.places.common, branch, branch if facts.tip is not None else facts.branch, base,
+            with_wip=wish.wip,
         )  # fmt: skip
+        if base is None:
+            return Granted(request)
+        below = os.path.relpath(workspace, top)
+        files = (os.path.normpath(f"{at}/{PROGRAM.places.workspace}/worktrees.json") for at in (below, "."))
+        lacking = await self._repositories.lacking(facts.places, base, (".worktreeinclude", *files))
+        if lacking is None:
+            return Granted(request)
+        if wish.is_open and lacking.is_too_large(free := await trio.to_thread.run_sync(self._free)):
+            raise Refused(
+                f"a clone of {top} takes {_gigabytes(lacking.size)}, and {_gigabytes(free)} are free in {self.directory}: "
+                f"--in-place works in the checkout itself, --clone makes one all the same"
+            )
+        return Granted(request, lacking, lacking.notes(with_wip=wish.wip))
+
+    def _free(self) -> int:
+        """Return the bytes that are free where trees lie, or will lie."""
+        place = self.directory
+        while not os.path.exists(place):
+            place = os.path.dirname(place)
+        return free_bytes(place)
 
     @property
     def directory(self) -> str:
@@ -97,6 +150,10 @@ class CloneWishes:
         except WorkspaceUnusable:
             return False
         return True
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"
 
 
 def _check(facts: RepositoryFacts, wish: CloneWish, name: str) -> None:

@@ -28,6 +28,10 @@ _PACKED_BYTES = 64 << 20
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
+class NoRepository(WorkspaceUnusable):
+    """A directory is in no git repository."""
+
+
 class Borrowing(NamedTuple):
     """The directories of objects that repositories may borrow of others.
 
@@ -106,7 +110,7 @@ def _top(workspace: str) -> str:
         if gitlink.is_repository(path, path):
             raise WorkspaceUnusable(f"{path} is a bare repository, which has no files to work on: name a checkout of it")
         if path == "/":
-            raise WorkspaceUnusable(
+            raise NoRepository(
                 f"{workspace} is in no git repository, so nothing can be cloned: `git init` there, or leave out --clone"
             )
         path = os.path.dirname(path)

@@ -77,8 +77,8 @@ class AgentSpawn(OperatorRequest, frozen=True):
     clone: Annotated[
         bool | None,
         about(
-            "whether it works in a private clone of its own; default: `agent.workspace` of the configuration, where the "
-            "directory is in a git repository"
+            "whether it works in a private clone of its own; default: `agent.workspace` of the configuration, and in place "
+            "where no clone can be made or a chat is taken over"
         ),
     ] = None
     branch: Annotated[str | None, about("the branch of its clone, which may exist; default: `substrat/NAME`")] = None
@@ -90,7 +90,10 @@ class AgentSpawn(OperatorRequest, frozen=True):
         await checks.check()
         workspace = checks.check_workspace(self.workspace)
         wish = CloneWish(clone=self.clone, branch=self.branch, base=self.base, wip=self.wip)
-        clone = await services.clones.wishes.check(workspace, wish, self.name or "")
+        if wish.is_open and self.session is not None:
+            wish = wish._replace(clone=False)  # a chat speaks of the files that it was begun beside
+        granted = await services.clones.wishes.check(workspace, wish, self.name or "")
+        clone = granted.clone
         session, model = await self._adopted(services, workspace)
         binds = checks.check_binds(self.bind, self.bind_ro, workspace)
         directory, shown_at = (clone.directory, clone.repository) if clone is not None else (workspace, None)
@@ -115,6 +118,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if clone is not None:
             left = await trio.to_thread.run_sync(services.clones.repositories.left_out, clone.git_dir)
             notes += [_not_borrowed(path, clone.repository) for path in left]
+        notes += granted.notes
         notes += [f"is without {text}" for text in (await preparer.person.read(agent)).absent]
         return {
             **services.objects.one(agent),
