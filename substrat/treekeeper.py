@@ -5,13 +5,14 @@ It runs with any Python that the system has, so it imports next to nothing; `sub
 where `QUICK` doesn't find that nothing has moved.
 
 In `OUT` it leaves the pack, and for the next keep `index`, an index of its own in which every file of the clone is as it
-was; `seed`, the clone's own index; `status`, git's words about the clone; `kept`, the two commits; `report`, its answer.
+was; `seed`, the clone's own index; `status` and `asides`, git's words about the clone; `kept`, the commits; `report`, its
+answer.
 The agent's filters run in this sandbox and may write there too, so nothing of it is believed outside of such a sandbox.
 
-Usage: a JSON object with the members `last_head` and `last_wip`, commits or null, `known`, names of commits that the user's
-repository has, and `is_last`, whether the agent's turns are over. Exit status 0: stdout has a JSON object (`Report` there
-says its members), and `OUT/pack` is there if anything is new; 3: it can't be kept, and stderr says why in one line; 4:
-there is more new work than a file may have.
+Usage: a JSON object with the members `last_head`, `last_wip` and `last_asides`, commits or null, and `known`, names of
+commits that the user's repository has. Exit status 0: stdout has a JSON object (`Report` there says its members), and
+`OUT/pack` is there if anything is new; 3: it can't be kept, and stderr says why in one line; 4: there is more new work than
+a file may have.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import struct
 import subprocess
 import sys
 from contextlib import suppress
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,22 +37,29 @@ if TYPE_CHECKING:
 
 TREE = "/run/substrat/tree"
 OUT = "/run/substrat/out"
-HEAD_REF, WIP_REF = "refs/substrat/head", "refs/substrat/wip"
+HEAD_REF, WIP_REF, ASIDES_REF = "refs/substrat/head", "refs/substrat/wip", "refs/substrat/asides"
 PACK = "pack"
 FAILED, TOO_LARGE = 3, 4
 
+ASIDES = """\
+git for-each-ref '--format=branch %(objectname) %(refname:strip=2)' refs/heads
+[ ! -f "$GIT_DIR/logs/refs/stash" ] || git stash list '--format=stash %H'
+[ ! -d "$GIT_DIR/worktrees" ] || git worktree list --porcelain
+"""
+"""A shell's program that prints where the work is that isn't HEAD's: a line for each branch (`branch 1f2e… topic`) and each
+stash, and some for each further worktree (git-worktree(1))."""
 QUICK = f"""\
 t={TREE}/.git o={OUT}
 if {{ [ -d "$t" ] && [ ! -L "$t" ] && [ -f "$t/index" ] && [ ! -L "$t/index" ] &&
     read -r kept <"$o/kept" && [ "$kept" = "$1" ] && cmp -s "$t/index" "$o/seed" &&
     cd {TREE} && export GIT_DIR=$t GIT_WORK_TREE={TREE} &&
     GIT_INDEX_FILE=$o/index GIT_OPTIONAL_LOCKS=1 GIT_NO_REPLACE_OBJECTS=1 git status $2 >/tmp/status &&
-    cmp -s /tmp/status "$o/status"
+    cmp -s /tmp/status "$o/status" && {{ {ASIDES}}} >/tmp/asides && cmp -s /tmp/asides "$o/asides"
 }} 2>/dev/null
 then cat "$o/report"; else shift 2; exec "$@"; fi
 """
 """A shell's program that gives the last answer when nothing has moved; else it runs another program. Its arguments: the
-last kept head and wip, the options of `git status`, and that program."""
+last kept commits, the options of `git status`, and that program."""
 STATUS = (
     "--porcelain=v2", "--branch", "-z", "--no-renames", "--ignored=matching", "--untracked-files=all",
     "--ignore-submodules=none",
@@ -70,6 +79,16 @@ _MOST_LOOKED_AT = 20_000
 """Entries of ignored and nested directories that are counted, in some 30 ms; further ones aren't."""
 _MOST_SUBMODULES = 100
 """Each costs two starts of git."""
+_MOST_NAMED, _MOST_ASIDES = 100, 5000
+"""Branches that are named and counted, each by a start of git; and branches and stashes that one commit is made of."""
+
+
+class Commits(NamedTuple):
+    """The commits that are kept: HEAD's, one of the files that aren't committed, and one of the work that isn't HEAD's."""
+
+    head: str | None
+    wip: str | None
+    asides: str | None
 
 
 class Changes:
@@ -99,7 +118,8 @@ def main(line: Sequence[str]) -> int:
     """Keep the clone; returns the exit status."""
     request = json.loads(line[0])
     try:
-        report = keep(request["last_head"], request["last_wip"], request["known"], is_last=request["is_last"])
+        last = Commits(request["last_head"], request["last_wip"], request["last_asides"])
+        report = keep(last, request["known"])
     except (Failed, OSError) as problem:
         sys.stderr.write(f"{problem}\n")
         return TOO_LARGE if isinstance(problem, TooLarge) else FAILED
@@ -107,18 +127,16 @@ def main(line: Sequence[str]) -> int:
     return 0
 
 
-def keep(last_head: str | None, last_wip: str | None, known: Sequence[str], *, is_last: bool = False) -> dict[str, object]:
-    """Commit the clone's state as two refs, and pack them unless they are the last ones.
+def keep(last: Commits, known: Sequence[str]) -> dict[str, object]:
+    """Commit the clone's state, and pack its commits unless they are the last ones.
 
     Args:
-        last_head: the last kept head.
-        last_wip: the last kept wip.
+        last: the commits that were kept last.
         known: names of further commits that the user's repository has.
-        is_last: whether commits of other branches are to be counted too: the tree may be removed afterwards.
     """
     if not os.path.isdir(f"{TREE}/.git") or os.path.islink(f"{TREE}/.git"):
         raise Failed("its .git is no directory any more")
-    for name in ("kept", "status"):
+    for name in ("kept", "status", "asides"):
         with suppress(FileNotFoundError):
             os.unlink(f"{OUT}/{name}")
     _copy_index()
@@ -127,17 +145,21 @@ def keep(last_head: str | None, last_wip: str | None, known: Sequence[str], *, i
     files, unreadable = _readable(changes)
     tree = _tree_of(files, changes)
     head = changes.head
-    wip = None if head is None and not _git("ls-tree", tree) else _commit_tree(tree, head)
+    asides = _asides(head)
+    has_wip = head is not None or asides.commits or _git("ls-tree", tree)
+    wip = _commit_tree(tree, (head,), "Uncommitted files\n") if has_wip else None
+    kept = Commits(head, wip, _commit_tree(tree, (wip, *asides.commits), asides.text) if asides.commits else None)
     ignored, nested = _count(changes)
     commits, dirty = _submodules(uncovered.repositories)
     report: dict[str, object] = {
-        "head": head, "wip": wip, "files": changes.count, "ignored": ignored, "nested": nested + dirty,
-        "submodules": commits, "lfs": _lfs(f"{TREE}/.git/lfs/objects"), "unreadable": len(unreadable) + told,
-        "elsewhere": _elsewhere(head) if is_last else 0, "packed": wip is not None and (head, wip) != (last_head, last_wip),
+        **kept._asdict(), "files": changes.count, "hidden": _hidden(changes, uncovered), "branches": asides.branches,
+        "stashes": asides.stashes, "ignored": ignored, "nested": nested + dirty, "submodules": commits,
+        "lfs": _lfs(f"{TREE}/.git/lfs/objects"), "unreadable": len(unreadable) + told,
+        "packed": wip is not None and kept != last,
     }  # fmt: skip
-    if wip is not None and report["packed"]:
-        _pack(head, wip, [name for name in (last_head, last_wip, *known) if name])
-    _note(report, uncovered)
+    if report["packed"]:
+        _pack(kept, [name for name in (*last, *known) if name])
+    _note(report, kept, asides.said, uncovered)
     return report
 
 
@@ -231,6 +253,12 @@ def _changes(uncovered: Covered) -> tuple[Changes, int]:
     found = _parsed(done.stdout, uncovered.filled)
     _put_back(uncovered, found)
     return found, done.stderr.count(b"could not open directory")
+
+
+def _hidden(changes: Changes, uncovered: Covered) -> int:
+    """Count the changed files that the agent's own `git status` doesn't show: below gitlinks, and marked ones."""
+    marked, filled = set(uncovered.marked), tuple(path + b"/" for path in uncovered.filled)
+    return sum(path in marked or path.startswith(filled) for path in (*changes.changed, *changes.removed))
 
 
 def _put_back(uncovered: Covered, changes: Changes) -> None:
@@ -381,31 +409,86 @@ def _object_format() -> str:
 # Commits and the pack
 
 
-def _commit_tree(tree: str, head: str | None) -> str:
-    """Commit a tree so that the same files on the same head always give the same commit."""
-    date = _git("show", "--no-patch", "--format=%ct +0000", head).strip() if head is not None else "0 +0000"
+def _commit_tree(tree: str, parents: Iterable[str | None], text: str) -> str:
+    """Commit a tree so that the same files on the same parents always give the same commit."""
+    found = [parent for parent in parents if parent is not None]
+    date = _git("show", "--no-patch", "--format=%ct +0000", found[0]).strip() if found else "0 +0000"
     who = {"NAME": "Substrat", "EMAIL": "substrat@localhost", "DATE": date}
     environ = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in who.items()}
-    parents = ("-p", head) if head is not None else ()
-    return _git("commit-tree", "--no-gpg-sign", *parents, "-m", "Uncommitted files", tree, more=environ).strip()
+    options = [word for parent in found for word in ("-p", parent)]
+    return _git("commit-tree", "--no-gpg-sign", *options, tree, more=environ, given=text.encode()).strip()
 
 
-def _pack(head: str | None, wip: str, names: list[str]) -> None:
-    """Write the objects of two commits into a pack, without those that the user's repository has already.
+class Asides(NamedTuple):
+    """The work in the clone that isn't HEAD's.
 
     Args:
-        head: the clone's HEAD.
-        wip: the commit of its files.
+        said: the words of `ASIDES`.
+        commits: the commits of branches, stashes and worktrees that neither HEAD nor a branch of the user's has.
+        branches: each such branch, or worktree without one, with how many commits are its own.
+        stashes: how many stashes there are.
+        text: names them, a line each, in the order of their commits.
+    """
+
+    said: bytes
+    commits: tuple[str, ...] = ()
+    branches: tuple[tuple[str, int], ...] = ()
+    stashes: int = 0
+    text: str = ""
+
+
+def _asides(head: str | None) -> Asides:
+    """Find the work that isn't HEAD's, and name it."""
+    done = _run("sh", "-c", ASIDES)
+    if done.returncode:
+        raise _failure("for-each-ref", done)
+    named, stashes, worktree = dict[str, str](), list[str](), ""
+    for line in done.stdout.decode("utf-8", "replace").splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind == "branch" and not rest.startswith("refs/"):
+            commit, _, name = rest.partition(" ")
+            named[name] = commit
+        elif kind == "stash":
+            stashes.append(rest)
+        elif kind == "worktree":
+            worktree = os.path.basename(rest)
+        elif kind == "HEAD" and rest not in named.values():
+            named[f"HEAD of {worktree}"] = rest
+    others = {name: commit for name, commit in named.items() if commit != head and commit.strip("0")}
+    counted = {name: _own_commits(commit, head) for name, commit in list(others.items())[:_MOST_NAMED]}
+    branches = {name: commit for name, commit in others.items() if counted.get(name, 1)}
+    commits = dict.fromkeys((*branches.values(), *stashes))
+    if len(commits) > _MOST_ASIDES:
+        raise Failed(f"it has {len(commits)} branches and stashes with work of their own, more than {_MOST_ASIDES}")
+    lines = (*(f"branch {name}\n" for name in branches), *(f"stash {number}\n" for number in range(len(stashes))))
+    return Asides(
+        done.stdout, tuple(commits), tuple((name, counted[name]) for name in branches if name in counted), len(stashes),
+        f"Other branches and stashes\n\n{''.join(lines)}",
+    )  # fmt: skip
+
+
+def _own_commits(commit: str, head: str | None) -> int:
+    """Count the commits that neither HEAD nor a branch of the user's has; 0 for a branch whose commit isn't there."""
+    known = ("--not", *((head,) if head is not None else ()), "--remotes")
+    return int(_git("rev-list", "--count", commit, *known, fine=(0, 128)) or 0)
+
+
+def _pack(kept: Commits, names: list[str]) -> None:
+    """Write the objects of the kept commits into a pack, without those that the user's repository has already.
+
+    Args:
+        kept: the commits.
         names: names of commits that the user's repository has.
     """
     own = _own_repository()
     asked = "".join(f"{name}^{{commit}}\n" for name in names).encode()
     said = _git("cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked, more=own)
     known = {line.split()[0] for line in said.splitlines() if line.endswith(" commit")}
-    refs = {WIP_REF: wip, **({HEAD_REF: head} if head is not None else {})}
+    wanted = {WIP_REF: kept.wip, HEAD_REF: kept.head, ASIDES_REF: kept.asides}
+    refs = {ref: commit for ref, commit in wanted.items() if commit is not None}
     # In the clone they keep the objects from `git gc`; where the agent has locked them, the next keep reads all anew.
     _run("git", "update-ref", "--no-deref", "--stdin", given="".join(f"update {r} {c}\n" for r, c in refs.items()).encode())
-    revisions = [*refs.values(), *(f"^{commit}" for commit in sorted(known - {wip}))]
+    revisions = [*refs.values(), *(f"^{commit}" for commit in sorted(known - {kept.wip}))]
     # `--shallow` leaves out the trees of all known commits, not only of the nearest ones (builtin/pack-objects.c).
     options = ("--revs", "--stdout", "--thin", "--shallow", "--delta-base-offset", "--quiet")
     with open(f"{OUT}/{PACK}", "wb") as pack:
@@ -428,7 +511,7 @@ def _own_repository() -> dict[str, str]:
     return {"GIT_DIR": _GIT_DIR, "GIT_OBJECT_DIRECTORY": f"{TREE}/.git/objects"}
 
 
-def _note(report: dict[str, object], uncovered: Covered) -> None:
+def _note(report: dict[str, object], kept: Commits, asides: bytes, uncovered: Covered) -> None:
     """Leave for the next keep what it can compare with; where anything has changed meanwhile there is nothing to leave."""
     if not os.path.exists(_NEW):
         return
@@ -440,8 +523,9 @@ def _note(report: dict[str, object], uncovered: Covered) -> None:
         return
     for name, data in (
         ("status", done.stdout),
+        ("asides", asides),
         ("report", json.dumps({**report, "packed": False}).encode()),
-        ("kept", f"{report['head']} {report['wip']}\n".encode()),
+        ("kept", f"{' '.join(map(str, kept))}\n".encode()),
     ):
         with open(f"{OUT}/{name}", "wb") as file:
             file.write(data)
@@ -514,13 +598,6 @@ def _inside(path: bytes, *arguments: str) -> bytes:
         ("git", *arguments), cwd=_at(path), env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     return b"" if done.returncode else done.stdout
-
-
-def _elsewhere(head: str | None) -> int:
-    """Count the commits of branches and stashes that neither HEAD nor a branch of the user's has."""
-    known = ("--not", *((head,) if head is not None else ()), "--remotes")
-    # git takes a pattern without a wildcard for a directory of refs.
-    return int(_git("rev-list", "--count", "--branches", "--glob=refs/stas[h]", *known))
 
 
 def _lfs(directory: str) -> int:

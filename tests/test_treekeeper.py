@@ -37,20 +37,21 @@ def clone(tmp_path, monkeypatch):
         who = ("-c", "user.name=x", "-c", "user.email=x@example.invalid")
         return subprocess.run(["git", "-C", at, *who, *words], env=own, check=True, capture_output=True, text=True).stdout
 
-    last: list[str | None] = [None, None]
+    last = [treekeeper.Commits(None, None, None)]
 
-    def keep(*, is_last=False):
+    def keep():
         shutil.rmtree(tmp_path / "git", ignore_errors=True)  # each keep has a /tmp of its own
-        report: Any = treekeeper.keep(last[0], last[1], [], is_last=is_last)
-        last[:] = report["head"], report["wip"]
+        report: Any = treekeeper.keep(last[0], [])
+        last[0] = treekeeper.Commits(report["head"], report["wip"], report["asides"])
         return SimpleNamespace(**report, paths=set(git("ls-tree", "-r", "--name-only", report["wip"]).split()))
 
     def is_known():
         """Say whether a keep would give its last answer, as the shell's program of `keeping` asks."""
         script = treekeeper.QUICK
-        for place, path in {TREE: tree, OUT: out, "/tmp/status": tmp_path / "status"}.items():
+        scratch = {f"/tmp/{name}": tmp_path / name for name in ("status", "asides")}
+        for place, path in {TREE: tree, OUT: out, **scratch}.items():
             script = script.replace(place, str(path))
-        words = ["sh", "-c", script, "sh", f"{last[0]} {last[1]}", " ".join(treekeeper.STATUS), "echo", "anew"]
+        words = ["sh", "-c", script, "sh", " ".join(map(str, last[0])), " ".join(treekeeper.STATUS), "echo", "anew"]
         return subprocess.run(words, check=True, capture_output=True, text=True).stdout != "anew\n"
 
     tree.mkdir()
@@ -77,8 +78,51 @@ def test_files_below_a_gitlink_without_a_repository_are_kept_in_its_place(clone)
     assert clone.git("status", "--porcelain") == "", "the agent's own index is as it was"
     (clone.tree / "lib" / "parser.py").unlink()
     (clone.tree / "lib" / "x.tmp").touch()
-    again = clone.keep(is_last=True)
+    again = clone.keep()
     assert (again.files, again.ignored, again.paths) == (0, 1, first.paths)
+
+
+def test_work_that_is_not_heads_is_seen_named_and_kept(clone):
+    clone.keep()
+    clone.git("branch", "merged")
+    assert clone.keep().branches == ()
+    head = clone.git("rev-parse", "HEAD").strip()
+    clone.git("commit", "-q", "--allow-empty", "-m", "two")
+    clone.git("branch", "topic")
+    clone.git("reset", "-q", "--hard", head)
+    assert not clone.is_known(), "a commit that only another branch has is looked at"
+    found = clone.keep()
+    assert (found.head, found.branches, found.stashes) == (head, (("topic", 1),), 0)
+    assert clone.is_known()
+    (clone.tree / "a").write_text("stashed\n")
+    clone.git("stash", "-q")
+    clone.git("worktree", "add", "-q", "--detach", "nested")
+    clone.git("commit", "-q", "--allow-empty", "-m", "three", at=clone.tree / "nested")
+    assert not clone.is_known()
+    found = clone.keep()
+    assert (found.branches, found.stashes) == ((("topic", 1), ("HEAD of nested", 1)), 1)
+    parents = clone.git("rev-parse", f"{found.asides}^@").split()
+    assert parents[0] == found.wip
+    assert clone.git("rev-parse", "stash@{0}").strip() in parents
+    assert clone.git("rev-parse", "topic").strip() in parents
+    assert clone.git("show", "-s", "--format=%b", found.asides).split("\n")[:3] == [
+        "branch topic", "branch HEAD of nested", "stash 0",
+    ]  # fmt: skip
+    clone.git("stash", "drop", "-q")
+    clone.git("branch", "-D", "topic")
+    clone.git("worktree", "remove", "--force", "nested")
+    found = clone.keep()
+    assert (found.branches, found.stashes, found.asides) == ((), 0, None)
+
+
+def test_what_gits_own_status_hides_is_counted(clone):
+    clone.keep()
+    clone.git("update-index", "--skip-worktree", "a")
+    (clone.tree / "a").write_text("edited\n")
+    (clone.tree / "b").write_text("edited\n")
+    (clone.tree / "lib" / "parser.py").write_text("work\n")
+    found = clone.keep()
+    assert (found.files, found.hidden) == (3, 2)
 
 
 @pytest.mark.parametrize("hide", ["skip-worktree", "assume-unchanged", "both"])
@@ -127,11 +171,11 @@ def test_repositories_at_gitlinks_are_counted_however_deep_they_lie(clone):
     clone.git("update-index", "--skip-worktree", "hidden", at=inner)
     clone.git("add", "inner")
     clone.git("commit", "-qm", "no .gitmodules")
-    assert (clone.keep(is_last=True).submodules, clone.keep(is_last=True).nested) == (3, 1)
+    assert (clone.keep().submodules, clone.keep().nested) == (3, 1)
     (inner / "file").touch()
     clone.git("stash", "-qu", at=inner)
     (deep / "file").touch()
-    found = clone.keep(is_last=True)
+    found = clone.keep()
     assert (found.submodules, found.nested) == (6, 3)
 
 

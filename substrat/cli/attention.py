@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 _KNOWN = frozenset(KINDS)
 _COLOURS = {
-    "answer": output.RED, "unsafe": output.RED, "failed": output.RED, "stuck": output.RED, "budget": output.YELLOW,
-    "merge": output.YELLOW, "held": output.YELLOW, "suspended": output.YELLOW, "working": output.GREEN,
-    "queued": output.CYAN, "idle": output.DIM, "done": output.DIM,
+    "answer": output.RED, "unsafe": output.RED, "unkept": output.RED, "failed": output.RED, "stuck": output.RED,
+    "budget": output.YELLOW, "merge": output.YELLOW, "held": output.YELLOW, "suspended": output.YELLOW,
+    "working": output.GREEN, "queued": output.CYAN, "idle": output.DIM, "done": output.DIM,
 }  # fmt: skip
 
 
@@ -55,6 +55,8 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
         is_shown: whether the person sees already what `show` tells.
     """
     found = attention.command(kind(agent), output.text_of(agent.get("name")), _member(agent, "item"))
+    if kind(agent) == "merge" and not output.has_commits(agent):
+        found = attention.command("unlandable", output.text_of(agent.get("name")))
     return found.rpartition(", then ")[2] if is_shown else found
 
 

@@ -229,13 +229,30 @@ def cut(titles: Sequence[str], rows: Rows, columns: int | None, least: Mapping[s
 
 
 def work_of(agent: Agent) -> str:
-    """Say in a few characters what an agent's clone holds: `+2 ~3`, `landed ~1`, or `-`."""
+    """Say in a few characters what an agent's clone holds: `+2 ~3`, `landed ~1 &2`, or `-`."""
     work = agent.get("clone")
     if not isinstance(work, dict):
         return "-"
+    more = work.get("work")
+    record = more if isinstance(more, dict) else {}
     commits = "landed" if work.get("landed") else f"+{text_of(work.get('ahead'))}"
-    parts = [commits if work.get("ahead") else "", f"~{text_of(work['files'])}" if work.get("files") else ""]
+    asides = len(record.get("branches", ())) + record.get("stashes", 0)
+    parts = [
+        "unkept" if record.get("unkept") else "",
+        commits if work.get("ahead") else "",
+        f"~{text_of(work['files'])}" if work.get("files") else "",
+        f"&{asides}" if asides else "",
+    ]
     return " ".join(filter(None, parts)) or "-"
+
+
+def has_commits(agent: Agent) -> bool:
+    """Say whether an agent's clone has commits that a landing could take along."""
+    clone = agent.get("clone")
+    if not isinstance(clone, dict) or "work" not in clone:
+        return True  # the fields of an older daemon don't tell
+    found = clone["work"]
+    return isinstance(found, dict) and bool(found.get("commits")) and not found.get("landed")
 
 
 def terminal_width(stream: TextIO, environ: Mapping[str, str] = os.environ) -> int | None:

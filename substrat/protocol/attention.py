@@ -6,17 +6,19 @@ Standard library only: `substratctl ls` imports this at every start.
 from __future__ import annotations
 
 KINDS = (
-    "answer", "unsafe", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued", "idle",
-    "done",
+    "answer", "unsafe", "unkept", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued",
+    "idle", "done",
 )  # fmt: skip
 """Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
 `budget`; it is known so that a newer daemon's agents are sorted rightly."""
 _COMMANDS = {
     "answer": "answer {name} TEXT",
     "unsafe": "show {name}, then accept {name}",
+    "unkept": "exec {name} git status",
     "failed": "resume {name}, or accept {name}",
     "stuck": "interrupt {name}",
     "merge": "merge {name}",
+    "unlandable": "send {name} TEXT, or accept {name}",
     "held": "queue",
     "suspended": "resume {name}",
 }

@@ -54,10 +54,34 @@ class _KeptBase(TypedDict):
     files: int
 
 
+class BranchWorkObject(TypedDict):
+    """A branch of a clone, besides the one that is checked out there, with commits of its own."""
+
+    name: str
+    commits: int
+
+
+class WorkObject(TypedDict):
+    """The work in an agent's private clone, as of its last keep."""
+
+    text: str
+    commits: int
+    head: str | None
+    wip: str | None
+    files: int
+    branches: list[BranchWorkObject]
+    stashes: int
+    hidden: int
+    landed: bool
+    unkept: str | None
+
+
 class CloneObject(_KeptBase):
     """An agent's private clone, as of its last keep."""
 
     landed: bool
+    stage: str
+    work: WorkObject | None
 
 
 class TokensObject(TypedDict):
@@ -398,6 +422,9 @@ class OnlyHereObject(TypedDict):
     submodules: int
     lfs: int
     ignored: int
+    branches: int
+    stashes: int
+    hidden: int
 
 
 class StoredCloneObject(_KeptBase):

@@ -45,9 +45,10 @@ def test_a_turn_works_in_its_clone_at_the_users_path_and_its_work_is_kept(house,
     assert house.shell("fix") == f"{app}\n"
     found = house.show("fix")["clone"]
     head = git(house, app, "rev-parse", "refs/substrat/fix/head")
+    assert found.pop("work")["text"] == f"+1 commit, {head[:7]} · 1 file uncommitted · not landed"
     assert found == {
         "branch": "substrat/fix", "base": git(house, app, "rev-parse", "HEAD"), "head": head, "ahead": 1, "behind": 0,
-        "files": 1, "landed": False,
+        "files": 1, "landed": False, "stage": "ready",
     }  # fmt: skip
     assert git(house, app, "show", "refs/substrat/fix/turns/1:b.txt") == "more"
     assert git(house, app, "rev-parse", "refs/substrat/fix/wip^1") == head

@@ -58,7 +58,8 @@ def test_rm_leaves_a_tree_with_something_that_is_only_there(house, ignoring):
     (tree,) = house.ok("clones")
     assert list(tree) == MEMBERS
     assert (tree["agent"], tree["id"], tree["unlanded"]) == ("fix", agent["id"], True)
-    assert tree["kept_only_here"] == {"nested": 1, "submodules": 0, "lfs": 0, "ignored": 1}
+    only_here = {"nested": 1, "submodules": 0, "lfs": 0, "ignored": 1, "branches": 0, "stashes": 0, "hidden": 0}
+    assert tree["kept_only_here"] == only_here
     assert tree["bytes"] > 0
     table = house.ctl("clones").out
     assert max(map(len, table.splitlines())) <= 80
@@ -80,12 +81,35 @@ def test_rm_of_an_agent_whose_work_cannot_be_kept_leaves_its_tree(house, app):
     assert git(house, app, "show", "refs/substrat/fix/wip:only.txt") == "only"
 
 
-def test_commits_of_other_branches_and_stashes_keep_a_tree(house, app):
+def test_work_on_other_branches_and_in_stashes_is_said_and_kept(house, app):
     house.start()
     deeds = "git checkout -qb side; echo s > s; git add s; git commit -qm s; git checkout -q substrat/fix; echo w > w"
     house.spawn("fix", app, f"/shell {deeds}; git add w; git stash -q", "--clone")
-    assert "commits on other branches are only there" in house.ctl("rm", "fix").out
-    assert house.ok("clones")[0]["unlanded"] is True
+    shown = house.show("fix")
+    assert shown["clone"]["work"] == {
+        "text": "1 commit on side · 1 stash", "commits": 0, "head": shown["clone"]["head"], "wip": None, "files": 0,
+        "branches": [{"name": "side", "commits": 1}], "stashes": 1, "hidden": 0, "landed": True, "unkept": None,
+    }  # fmt: skip
+    assert (shown["attention"]["kind"], shown["attention"]["text"]) == ("merge", "1 commit on side, 1 stash")
+    assert "send fix TEXT, or accept fix" in house.ctl("ls").out
+    assert "1 commit on side · 1 stash" in house.ctl("show", "fix").out
+    said = house.ctl("rm", "fix").out
+    left = f"its work is in refs/substrat/fix of {app}, with 1 commit on side and 1 stash in no branch\n"
+    assert said.endswith(left), said
+    assert git(house, app, "show", "refs/substrat/fix/asides^2:s") == "s"
+    assert git(house, app, "show", "refs/substrat/fix/asides^3:w") == "w"
+    refused = house.ctl("spawn", "fix", "-w", app, "--clone", "hi")
+    assert (refused.code, "fix" in refused.error) == (1, True)
+
+
+def test_accepted_work_asks_for_nothing_until_there_is_more(house, app):
+    house.start()
+    house.spawn("fix", app, "/shell echo w > w; git branch other", "--clone")
+    assert house.show("fix")["attention"]["text"] == "1 file uncommitted"
+    house.ok("accept", "fix")
+    assert house.show("fix")["attention"]["kind"] == "idle"
+    house.ok("send", "fix", "--wait", "/shell git checkout -q other; git commit -q --allow-empty -m x; git checkout -q -")
+    assert house.show("fix")["attention"]["text"] == "1 file uncommitted, 1 commit on other"
 
 
 def test_end_keeps_once_more_and_leaves_the_tree_to_prune(house, app):

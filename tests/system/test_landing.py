@@ -73,11 +73,11 @@ def test_agents_in_place(house, app):
 def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app):
     house.start()
     house.spawn("fix", app, f"{commit('a.txt')}; echo u > u.txt", "--clone")
-    assert house.show("fix")["attention"]["text"] == "1 commit to land in main"
+    assert house.show("fix")["attention"]["text"] == "1 commit to land in main, 1 file uncommitted"
     listed = house.ctl("ls").out
     assert ("+1 ~1" in listed, "1 agent: 1 merge" in listed) == (True, True)
-    assert "1 commit ahead, 1 uncommitted file, not landed" in house.ctl("show", "fix").out
-    assert house.ctl("tree").out.endswith("  +1 ~1  1 commit to land in main\n")
+    assert " · 1 file uncommitted · not landed" in house.ctl("show", "fix").out
+    assert house.ctl("tree").out.endswith("  +1 ~1  1 commit to land in main, 1 file uncommitted\n")
     said = house.ctl("merge", "fix")
     tip = git(house, app, "rev-parse", "main")[:12]
     assert (said.code, said.out) == (0, f"fix's work is in main at {tip}; 1 uncommitted file stays in its clone\n")
@@ -85,7 +85,7 @@ def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app
     assert git(house, app, "status", "--short") == ""
     assert house.show("fix")["clone"]["landed"] is False, "its uncommitted file hasn't"
     assert house.show("fix")["clone"]["ahead"] == 0
-    assert house.show("fix")["attention"]["kind"] == "idle"
+    assert house.show("fix")["attention"]["text"] == "1 file uncommitted"
     assert [file["path"] for file in house.ok("diff", "fix")["files"]] == ["a.txt"], "what it has made is still shown"
     assert house.ctl("merge", "fix").out.startswith("main has all of fix's commits")
     assert house.events("fix", "clone:landed")

@@ -139,13 +139,10 @@ def _work(agent: Agent) -> Iterator[tuple[str, str]]:
         return
     base = f", which began at {output.text_of(work['base'])[:12]}" if work.get("base") else ""
     yield "branch", f"{output.text_of(work.get('branch'))} in a clone of its own{base}"
-    counts = (
-        _counted(work.get("ahead"), "commit ahead", "commits ahead"),
-        _counted(work.get("behind"), "behind", "behind") if work.get("behind") else "",
-        _counted(work.get("files"), "uncommitted file", "uncommitted files") if work.get("files") else "",
-    )
-    landed = ("landed" if work.get("landed") else "not landed") if work.get("ahead") else ""
-    yield "work", ", ".join(filter(None, (*counts, landed)))
+    record = work.get("work")
+    made = output.text_of(record["text"]) if isinstance(record, dict) else "nothing yet"
+    behind = f" · {output.text_of(work['behind'])} behind" if work.get("behind") else ""
+    yield "work", f"{made}{behind}"
 
 
 def _counted(number: object, one: str, more: str) -> str:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
+from substrat.core.workspaces import work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ class AttentionKind(StrEnum):
 
     ANSWER = "answer"
     UNSAFE = "unsafe"
+    UNKEPT = "unkept"
     FAILED = "failed"
     STUCK = "stuck"
     MERGE = "merge"
@@ -47,6 +49,7 @@ class Level(StrEnum):
 _LEVELS = {
     AttentionKind.ANSWER: Level.URGENT,
     AttentionKind.UNSAFE: Level.URGENT,
+    AttentionKind.UNKEPT: Level.URGENT,
     AttentionKind.FAILED: Level.URGENT,
     AttentionKind.STUCK: Level.URGENT,
     AttentionKind.MERGE: Level.ACTION,
@@ -145,6 +148,8 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
     if agent.findings:
         yield Attention(AttentionKind.UNSAFE, _findings(agent.findings), min(finding.time for finding in agent.findings))
     turn = agent.turn
+    if agent.clone is not None and agent.clone.unkept is not None:
+        yield Attention(AttentionKind.UNKEPT, _line(f"its work couldn't be kept: {agent.clone.unkept}"), agent.since)
     if agent.phase == Phase.FAILED and agent.clone is not None and agent.clone.error is not None:
         yield Attention(AttentionKind.FAILED, _line(agent.clone.error), agent.since)
     if agent.phase == Phase.FAILED and agent.unmet is not None:
@@ -157,8 +162,11 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
         during = f" during {facts.call}" if facts.call is not None else ""
         yield Attention(AttentionKind.STUCK, _line(f"no event for {_span(facts.silent)}{during}"), facts.heard_at)
     # While a turn runs or waits, the work isn't ready to be landed.
-    if agent.clone is not None and agent.clone.is_unlanded and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
-        yield Attention(AttentionKind.MERGE, _line(_to_land(agent.clone)), agent.clone.kept.time)
+    if agent.clone is not None and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
+        parts = [_to_land(agent.clone)] if agent.clone.is_unlanded else []
+        parts += work.beside_head(agent.clone.kept) if agent.clone.has_more else ()
+        if parts:
+            yield Attention(AttentionKind.MERGE, _line(", ".join(parts)), agent.clone.kept.time)
     yield _of_phase(agent, facts)
 
 

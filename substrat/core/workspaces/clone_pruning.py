@@ -41,7 +41,6 @@ def contents(clone: Clone) -> Contents:
     """Return the contents of a clone's tree, as of its last keep."""
     rest = clone.kept.only_here
     lost = (
-        (rest.elsewhere, "commit on other branches", "commits on other branches"),
         (rest.nested, "file of a repository inside it", "files of repositories inside it"),
         (rest.submodules, "commit in a submodule", "commits in submodules"),
         (rest.lfs, "object of git-lfs", "objects of git-lfs"),
@@ -62,7 +61,11 @@ def in_no_branch(clone: Clone, *, accepted: bool = True) -> tuple[str, ...]:
     kept = clone.kept
     counts = not kept.landed if accepted else clone.is_unlanded
     commits = (kept.ahead if counts else 0, "commit", "commits")
-    return _counted((commits, (kept.files, "uncommitted file", "uncommitted files")))
+    return (
+        *_counted((commits, (kept.files, "uncommitted file", "uncommitted files"))),
+        *(f"{number} {'commit' if number == 1 else 'commits'} on {name}" for name, number in kept.branches),
+        *_counted(((kept.stashes, "stash", "stashes"),)),
+    )
 
 
 def _counted(found: tuple[tuple[int, str, str], ...]) -> tuple[str, ...]:

@@ -50,7 +50,6 @@ class OnlyHere:
         lfs: objects of git-lfs that aren't among the user's.
         ignored: files that git ignores.
         unreadable: files that git can't read.
-        elsewhere: commits of other branches and stashes than HEAD's; only counted when the agent's turns are over.
     """
 
     nested: int = 0
@@ -58,7 +57,6 @@ class OnlyHere:
     lfs: int = 0
     ignored: int = 0
     unreadable: int = 0
-    elsewhere: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +68,13 @@ class Kept:
         time: when it was kept, in seconds since the epoch.
         head: the commit of the clone's HEAD; None: it has no commit yet.
         wip: a commit of the files that weren't committed; its only parent is `head`.
+        asides: a commit of the work that isn't HEAD's; its parents are `wip` and the commits of branches and stashes.
+        branches: the branches, besides HEAD's, with commits of their own, each with how many.
+        stashes: how many stashes there are.
         ahead: commits of head that neither the base nor a branch of the user's has.
         behind: commits of the target branch that head doesn't have.
         files: uncommitted files.
+        hidden: those of them that the agent's own `git status` doesn't show.
         landed: whether head is in a branch of the user's, by its own commits or by others with the same changes.
         only_here: what isn't kept.
         loose: whether no turn's ref has it: it was kept between the ends of turns.
@@ -82,12 +84,21 @@ class Kept:
     time: float = 0.0
     head: str | None = None
     wip: str | None = None
+    asides: str | None = None
+    branches: tuple[tuple[str, int], ...] = ()
+    stashes: int = 0
     ahead: int = 0
     behind: int = 0
     files: int = 0
+    hidden: int = 0
     landed: bool = True
     only_here: OnlyHere = OnlyHere()
     loose: bool = False
+
+    @property
+    def last(self) -> str | None:
+        """The commit that has all of it among its ancestors."""
+        return self.asides or self.wip or self.head
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,7 @@ class Clone:
         with_wip: whether the user's uncommitted changes were taken along, as a marked first commit, which is the base.
         source: the id of the parent whose head it starts at; None: it starts at a commit of the user's.
         kept: the work in it as of its last keep.
-        accepted: the head that a person has accepted without landing it.
+        accepted: the commit whose work a person has accepted without landing it: the head, or all of it (`Kept.last`).
         bounced: the head whose conflict, or failed check, its agent was told of.
         landed_head: the head that landed last as one commit, which has none of its commits among its ancestors.
         landed_commit: that commit.
@@ -161,7 +172,13 @@ class Clone:
     @property
     def is_unlanded(self) -> bool:
         """Whether it holds commits that are neither in a branch of the user's nor accepted."""
-        return self.kept.ahead > 0 and not self.kept.landed and self.kept.head != self.accepted
+        return self.kept.ahead > 0 and not self.kept.landed and self.accepted not in {self.kept.head, self.kept.last}
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it holds work, not accepted, that no landing takes along: files, other branches, stashes."""
+        kept = self.kept
+        return bool(kept.files or kept.branches or kept.stashes) and self.accepted != kept.last
 
 
 def ref_problem(name: str) -> str | None:

@@ -199,7 +199,7 @@ class Findings:
             tuple(known[number] for number in numbers or known),
             agent.turn.id if failed and agent.turn is not None else None,
             has_failed and agent.unmet is not None,
-            agent.clone.kept.head if not numbers and agent.clone is not None and agent.clone.is_unlanded else None,
+            _work_of(agent) if not numbers else None,
         )
         if not any(wanted):
             raise Refused(f"nothing of {agent.name} waits to be accepted")
@@ -268,3 +268,9 @@ def _accepted(findings: Sequence[Finding]) -> str:
     paths = ", ".join(finding.path or "the workspace" for finding in findings[:_TOLD])
     more = f" and {len(findings) - _TOLD} more" if len(findings) > _TOLD else ""
     return f"accepted: {paths}{more}"
+
+
+def _work_of(agent: Agent) -> str | None:
+    """Return the commit of an agent's work that isn't landed, None if all of it is, or is accepted."""
+    clone = agent.clone
+    return clone.kept.last if clone is not None and (clone.is_unlanded or clone.has_more) else None

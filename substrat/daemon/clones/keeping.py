@@ -46,7 +46,7 @@ log = structlog.get_logger("substrat.keeping")
 
 _SECONDS = 120.0
 """`git add` reads some gigabytes in that time; the end of the turn waits for it."""
-_NOTES = frozenset({"index", "seed", "status", "report", "kept"})
+_NOTES = frozenset({"index", "seed", "status", "asides", "report", "kept"})
 _CONFIG = "/run/substrat/gitconfig"
 _PROGRAM = "/run/substrat/treekeeper.py"
 
@@ -54,19 +54,25 @@ Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 
 
+Name = Annotated[str, Meta(max_length=300)]
+
+
 class Report(msgspec.Struct, frozen=True):
-    """The answer of `treekeeper`; a hostile clone may have had git falsify it, so only counts are believed."""
+    """The answer of `treekeeper`; a hostile clone may have had git falsify it, so only counts and names are believed."""
 
     head: Commit | None
     wip: Commit | None
+    asides: Commit | None
     files: Count
+    hidden: Count
+    branches: Annotated[tuple[tuple[Name, Count], ...], Meta(max_length=100)]
+    stashes: Count
     ignored: Count
     nested: Count
     submodules: Count
     lfs: Count
     unreadable: Count
     packed: bool
-    elsewhere: Count = 0
 
 
 class Keeping:
@@ -169,20 +175,22 @@ class Keeping:
         try:
             report = await self._bundle(clone, out, is_last=is_last)
             lfs = await self._copy_lfs(clone) if report.lfs else 0
-            only_here = OnlyHere(report.nested, report.submodules, lfs, report.ignored, report.unreadable, report.elsewhere)
-            now = self._registry.now()
+            only_here = OnlyHere(report.nested, report.submodules, lfs, report.ignored, report.unreadable)
+            seen = replace(
+                clone.kept, turn=number, time=self._registry.now(), asides=report.asides, branches=report.branches,
+                stashes=report.stashes, files=report.files, hidden=report.hidden, only_here=only_here,
+            )  # fmt: skip
             if not report.packed:
                 if turn is not None and clone.kept.loose and clone.kept.wip is not None:
                     await self._repositories.update_refs(clone.git_dir, {clone.turn_ref(turn): (clone.kept.wip, None)})
-                loose = loose and clone.kept.loose
-                return replace(clone.kept, turn=number, time=now, files=report.files, only_here=only_here, loose=loose)
+                return replace(seen, loose=loose and clone.kept.loose)
             state = await self._import(clone, turn, report, f"{out}/{PACK}")
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(f"{out}/{PACK}")
-        return Kept(
-            number, now, state.head, state.wip, state.ahead, state.behind, report.files, landed=state.is_landed,
-            only_here=only_here, loose=loose,
+        return replace(
+            seen, head=state.head, wip=state.wip, ahead=state.ahead, behind=state.behind, landed=state.is_landed,
+            loose=loose,
         )  # fmt: skip
 
     async def _copy_lfs(self, clone: Clone) -> int:
@@ -212,10 +220,10 @@ class Keeping:
         kept = clone.kept
         # A base of the user's uncommitted changes comes into his repository with the first keep, its parent is there.
         known = [f"{clone.base}^" if clone.with_wip else clone.base] if clone.base is not None else []
-        wanted = {"last_head": kept.head, "last_wip": kept.wip, "known": known, "is_last": is_last}
+        wanted = {"last_head": kept.head, "last_wip": kept.wip, "last_asides": kept.asides, "known": known}
         request = msgspec.json.encode(wanted).decode()
         program = (python, "-I", "-S", _PROGRAM)
-        quick = ("/bin/sh", "-c", QUICK, "sh", f"{kept.head} {kept.wip}", " ".join(STATUS), *program)
+        quick = ("/bin/sh", "-c", QUICK, "sh", f"{kept.head} {kept.wip} {kept.asides}", " ".join(STATUS), *program)
         line = program if is_last else quick
         most = self._registry.config.clone.bundle_bytes
         self._registry.points.before("bundle made")
@@ -244,6 +252,7 @@ class Keeping:
         old = turn - self._registry.config.clone.turns if turn is not None else 0
         refs: dict[str, tuple[str | None, str | None]] = {
             clone.ref("wip"): (report.wip, None),
+            clone.ref("asides"): (report.asides, None),
             **({clone.turn_ref(turn): (report.wip, None)} if turn is not None else {}),
             **({clone.ref("head"): (report.head, None)} if report.head is not None else {}),
             **({clone.turn_ref(old): (None, None)} if old > 0 else {}),
@@ -269,7 +278,7 @@ class Keeping:
         after = replace(now, kept=kept, unkept=None)
         with self._registry.change("clone kept") as change:
             change.put_any_clone(after)
-            if (kept.head, kept.wip) != (now.kept.head, now.kept.wip):
+            if kept.last != now.kept.last:
                 unreadable = kept.only_here.unreadable
                 text = describe(after) + (f"; {unreadable} can't be read and aren't kept" if unreadable else "")
                 change.record(DaemonEvent(clone.agent, turn[0] if turn else None, "clone:kept", text))
@@ -291,7 +300,9 @@ def describe(clone: Clone) -> str:
     at = f" at {kept.head[:12]}" if kept.head is not None else ""
     commits = "1 commit" if kept.ahead == 1 else f"{kept.ahead} commits"
     files = "1 uncommitted file" if kept.files == 1 else f"{kept.files} uncommitted files"
-    return f"{commits} ahead{at}, {files}; in {clone.ref('wip')}"
+    aside = "".join(f", {number} on {name}" for name, number in kept.branches)
+    stashes = ("", ", 1 stash")[kept.stashes] if kept.stashes < 2 else f", {kept.stashes} stashes"
+    return f"{commits} ahead{at}, {files}{aside}{stashes}; in {clone.ref('asides' if kept.asides else 'wip')}"
 
 
 def _make_ready(directory: str) -> None:

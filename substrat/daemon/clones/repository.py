@@ -47,6 +47,7 @@ commit "$3/head"
 commit "$3/wip"
 git for-each-ref --count=1 --contains="$3/head" refs/heads refs/remotes 2>/dev/null | grep . || echo -
 git diff-tree --quiet "$3/head" "$3/wip" 2>/dev/null && echo same || echo -
+git rev-parse --quiet --verify "$3/asides" || echo -
 """
 
 
@@ -204,13 +205,13 @@ class Repositories:
             variables={"GIT_DIR": places.own},
         )
         lines = [None if line == "-" else line for line in os.fsdecode(done.output).splitlines()]
-        if len(lines) != 9:
+        if len(lines) != 10:
             raise GitFailed(f"git can't read {places.common}: `git status` in {places.top} says why")
-        head_ref, head, promisor, commit, tip, kept, wip, landed, same = lines
+        head_ref, head, promisor, commit, tip, kept, wip, landed, same, asides = lines
         return RepositoryFacts(
             places, (head_ref or "").removeprefix("refs/heads/") or None, head, promisor, commit,
             tip if branch else None,
-            has_unlanded=(kept is not None and landed is None) or (wip is not None and same is None),
+            has_unlanded=(kept is not None and landed is None) or (wip is not None and same is None) or asides is not None,
         )  # fmt: skip
 
     async def lacking(self, places: GitPlaces, commit: str, files: tuple[str, ...]) -> Lacking | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.records import OPERATOR
+from substrat.core.workspaces import work
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class AgentLists:
             "status": agent.status,
             **({"waits_for": waits} if waits else {}),
             **({"reason": reason} if reason is not None else {}),
+            **({"work": made} if (made := work.describe(agent.clone) if agent.clone is not None else "") else {}),
             **({"last": came.strip().partition("\n")[0][:_LONGEST]} if came else {}),
         }
 
@@ -91,4 +93,7 @@ def _work(agent: Agent) -> dict[str, object] | None:
     if agent.clone is None:
         return None
     kept = agent.clone.kept
-    return {"commit": kept.head, "branch": agent.clone.branch, "ahead": kept.ahead, "uncommitted_files": kept.files}
+    return {
+        "text": work.describe(agent.clone), "commit": kept.head, "branch": agent.clone.branch, "ahead": kept.ahead,
+        "uncommitted_files": kept.files,
+    }  # fmt: skip

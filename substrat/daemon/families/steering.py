@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent, open_turn_id
+from substrat.core.workspaces import work
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotFound, PolicyDenied, Refused
 
@@ -74,12 +75,8 @@ class Steering:
                 change.record(DaemonEvent(one.id, open_turn_id(ended), kind, text, {"by": by_agent(caller)}, start))
         if not members:
             return f"{name} had ended already"
-        unlanded = [one for one in members if one.clone is not None and one.clone.kept.ahead and not one.clone.kept.landed]
-        kept = "".join(
-            f"\n{one.name} has {one.clone.kept.ahead} commits that haven't landed; they are kept on {one.clone.branch}"
-            for one in unlanded
-            if one.clone is not None
-        )
+        held = [(one.name, work.describe(one.clone)) for one in members if one.clone is not None]
+        kept = "".join(f"\n{name}'s work: {text}" for name, text in held if text)
         return f"ended: {', '.join(one.name for one in reversed(members))}{kept}"
 
     def _descendant(self, caller: Agent, name: str) -> Agent:

@@ -9,6 +9,7 @@ import msgspec
 from mcp_server import tools
 from substrat.core.agents import excerpts
 from substrat.core.families import results
+from substrat.core.workspaces import work
 from substrat.daemon.families.mcp_tools import failure
 from substrat.errors import PolicyDenied, Refused
 
@@ -117,6 +118,4 @@ def _head(agent: Agent) -> str:
     """Name the commit of an agent's kept work."""
     if agent.clone is None or agent.clone.kept.head is None:
         return f"{agent.name} has no commit that is kept."
-    kept = agent.clone.kept
-    files = f"; {kept.files} uncommitted files are not in it" if kept.files else ""
-    return f"{agent.name}'s kept commit is {kept.head}, {kept.ahead} ahead of its base{files}."
+    return f"{agent.name}'s kept commit is {agent.clone.kept.head}. Its work: {work.describe(agent.clone) or 'none yet'}."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.prompts import timestamp
+from substrat.core.workspaces import work
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import Encoded
 from substrat.protocol import vocabulary
@@ -62,6 +63,27 @@ def clone_object(clone: Clone | None) -> dict[str, object] | None:
         "behind": kept.behind,
         "files": kept.files,
         "landed": kept.landed and kept.files == 0,
+        "stage": clone.stage.value,
+        "work": _work_object(clone),
+    }
+
+
+def _work_object(clone: Clone) -> dict[str, object] | None:
+    """Make the object of the work in a clone; None: nothing was made in it."""
+    text, kept = work.describe(clone), clone.kept
+    if not text:
+        return None
+    return {
+        "text": text,
+        "commits": kept.ahead,
+        "head": kept.head,
+        "wip": kept.wip if kept.files else None,
+        "files": kept.files,
+        "branches": [{"name": name, "commits": commits} for name, commits in kept.branches],
+        "stashes": kept.stashes,
+        "hidden": kept.hidden,
+        "landed": kept.landed,
+        "unkept": clone.unkept,
     }
 
 

@@ -195,6 +195,14 @@ def _read_names(value: object) -> tuple[str, ...]:
     return names
 
 
+def _read_tally(value: object) -> tuple[tuple[str, int], ...]:
+    found = _parsed_list(value)
+    for one in found:
+        if type(one) is not list or [type(part) for part in one] != [str, int] or not 0 <= one[1] <= MAX_NUMBER:
+            raise ValueError("is no JSON array of names with numbers")
+    return tuple((name, number) for name, number in found)
+
+
 def _read_numbers(value: object) -> tuple[int, ...]:
     numbers = tuple(_parsed_list(value))
     if not all(type(number) is int and 0 < number <= MAX_NUMBER for number in numbers):
@@ -288,6 +296,8 @@ PERIOD = Column(_read_period)
 ALLOW = Column(_read_allow, json.dumps)
 BINDS = Column(_read_binds, json.dumps)
 NAMES = Column(_read_names, json.dumps)
+TALLY = Column(_read_tally, json.dumps)
+"""Names, each with a number: `[["topic",2]]`."""
 NUMBERS = Column(_read_numbers, json.dumps)
 VARIABLES = Column(_read_variables, lambda given: json.dumps(dict(given)))
 MOMENTS = Column(_read_moments, json.dumps)

@@ -51,6 +51,7 @@ from substrat.daemon.state.columns import (
     PID,
     PROSE,
     STOP_REASON,
+    TALLY,
     USAGE,
     VARIABLES,
     WORDS,
@@ -258,7 +259,6 @@ class CloneRow(NamedTuple):
     lfs: Annotated[int, COUNT]
     ignored: Annotated[int, COUNT]
     unreadable: Annotated[int, COUNT]
-    elsewhere: Annotated[int, COUNT]
     loose: Annotated[bool, FLAG]
     unkept: Annotated[str | None, or_null(PROSE)]
     restoring: Annotated[int | None, or_null(COUNT)]
@@ -266,6 +266,10 @@ class CloneRow(NamedTuple):
     notice_turn: Annotated[int | None, or_null(COUNT)]
     failed_head: Annotated[str | None, or_null(COMMIT)]
     failed_line: Annotated[str | None, or_null(PROSE)]
+    asides: Annotated[str | None, or_null(COMMIT)]
+    branches: Annotated[tuple[tuple[str, int], ...], TALLY]
+    stashes: Annotated[int, COUNT]
+    hidden: Annotated[int, COUNT]
 
 
 class GateRow(NamedTuple):

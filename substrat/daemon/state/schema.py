@@ -214,6 +214,13 @@ MIGRATIONS = (
     ALTER TABLE clones ADD COLUMN failed_head TEXT;
     ALTER TABLE clones ADD COLUMN failed_line TEXT;
     """,
+    """
+    ALTER TABLE clones DROP COLUMN elsewhere;
+    ALTER TABLE clones ADD COLUMN asides TEXT;
+    ALTER TABLE clones ADD COLUMN branches TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE clones ADD COLUMN stashes INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE clones ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -13,6 +13,7 @@
 const KINDS = [
   "answer",
   "unsafe",
+  "unkept",
   "failed",
   "stuck",
   "budget",
@@ -28,9 +29,11 @@ const KINDS = [
 const COMMANDS = {
   answer: "answer NAME TEXT",
   unsafe: "show NAME, then accept NAME",
+  unkept: "exec NAME git status",
   failed: "resume NAME, or accept NAME",
   stuck: "interrupt NAME",
   merge: "merge NAME",
+  unlandable: "send NAME TEXT, or accept NAME",
   held: "queue",
   suspended: "resume NAME",
 };
@@ -420,10 +423,22 @@ function doing(agent) {
   return oneLine(refused ? `refused ${refused}; ${words}` : words);
 }
 
+/** Say whether an agent's clone has commits that a landing could take along. */
+function canLand(agent) {
+  const work = agent.clone?.work;
+  return Boolean(work?.commits && !work.landed);
+}
+
 function workOf(agent) {
   const work = agent.clone;
   if (!work) return "";
-  return [work.ahead ? (work.landed ? "landed" : `+${work.ahead}`) : "", work.files ? `~${work.files}` : ""]
+  const asides = (work.work?.branches.length ?? 0) + (work.work?.stashes ?? 0);
+  return [
+    work.work?.unkept ? "unkept" : "",
+    work.ahead ? (work.landed ? "landed" : `+${work.ahead}`) : "",
+    work.files ? `~${work.files}` : "",
+    asides ? `&${asides}` : "",
+  ]
     .filter(Boolean)
     .join(" ");
 }
@@ -1129,7 +1144,7 @@ class AgentView {
       ),
     );
     const had_focus = this.buttons.contains(document.activeElement);
-    const command = COMMANDS[kind];
+    const command = COMMANDS[kind === "merge" && !canLand(agent) ? "unlandable" : kind];
     const whom = agent.attention?.item ?? oneLine(agent.name);
     put(this.hint, command ? `substratctl ${command.replaceAll("NAME", whom)}` : "");
     const asks = renderCards(this.cards, asksFor(agent));
@@ -1178,8 +1193,7 @@ class AgentView {
       work = agent.clone;
     const all = [
       (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
-      kind === "merge" && { label: "Merge", verb: "merge", is_strong: true, body: { outcomes: true } },
-      kind !== "merge" && work?.ahead && !work.landed && { label: "Merge", verb: "merge", body: { outcomes: true } },
+      canLand(agent) && { label: "Merge", verb: "merge", is_strong: kind === "merge", body: { outcomes: true } },
       this.merge_files.length && {
         label: `Merge: I have looked at ${plural(this.merge_files.length, "file")}`,
         verb: "merge",
@@ -1327,8 +1341,7 @@ class AgentView {
       ["branch", work?.branch],
       [
         "work",
-        work &&
-          `${work.ahead} ahead, ${work.behind} behind, ${plural(work.files, "uncommitted file")}${work.ahead ? (work.landed ? ", landed" : ", not landed") : ""}`,
+        work && `${work.work?.text ?? "nothing yet"}${work.behind ? ` · ${work.behind} behind` : ""}`,
       ],
       ["model", agent.model],
       ["network", agent.network],

@@ -31,6 +31,12 @@ UNLANDED = Clone(
 CASES = {
     AttentionKind.ANSWER: (BUSY, Facts((QUESTION, 1), 9_000.0), 7_000.0, "shall I? really?"),
     AttentionKind.UNSAFE: (replace(FREE, findings=(FINDING,)), Facts(), 6_000.0, "made by the agent"),
+    AttentionKind.UNKEPT: (
+        replace(FREE, clone=replace(UNLANDED, unkept="its .git is no directory")),
+        Facts(),
+        FREE.since,
+        "its work couldn't be kept: its .git is no directory",
+    ),
     AttentionKind.FAILED: (replace(FREE, phase=Phase.FAILED, turn=FAILED), Facts(), 9_500.0, "it broke badly"),
     AttentionKind.STUCK: (BUSY, Facts(heard_at=9_100.0, silent=900.0), 9_100.0, "no event for 15 min"),
     AttentionKind.MERGE: (replace(FREE, phase=Phase.SUSPENDED, clone=UNLANDED), Facts(), 70.0, "2 commits to land in main"),

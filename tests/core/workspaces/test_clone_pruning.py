@@ -20,16 +20,17 @@ AHEAD = replace(KEPT, ahead=2, landed=False)
         (replace(CLONE, kept=replace(AHEAD, landed=True)), (), ()),
         (replace(CLONE, kept=AHEAD, accepted="abc"), (), ()),
         (replace(CLONE, kept=replace(KEPT, files=1)), ("1 uncommitted file",), ()),
+        (replace(CLONE, kept=replace(KEPT, branches=(("x", 2),), stashes=1)), ("2 commits on x", "1 stash"), ()),
         (replace(CLONE, kept=replace(KEPT, only_here=OnlyHere(ignored=3))), (), ("3 ignored files",)),
         (
-            replace(CLONE, kept=replace(KEPT, only_here=OnlyHere(1, 2, 3, 4, 5, 6))),
+            replace(CLONE, kept=replace(KEPT, only_here=OnlyHere(1, 2, 3, 4, 5))),
             (
-                "6 commits on other branches", "1 file of a repository inside it", "2 commits in submodules",
-                "3 objects of git-lfs", "5 files that can't be read",
+                "1 file of a repository inside it", "2 commits in submodules", "3 objects of git-lfs",
+                "5 files that can't be read",
             ),
             (
-                "6 commits on other branches", "1 file of a repository inside it", "2 commits in submodules",
-                "3 objects of git-lfs", "5 files that can't be read", "4 ignored files",
+                "1 file of a repository inside it", "2 commits in submodules", "3 objects of git-lfs",
+                "5 files that can't be read", "4 ignored files",
             ),
         ),
         (replace(CLONE, kept=KEPT, unkept="no room"), ("work that couldn't be kept",), ("work that couldn't be kept",)),

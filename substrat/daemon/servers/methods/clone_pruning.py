@@ -61,6 +61,7 @@ def _clone_object(stored: StoredClone) -> dict[str, object]:
         "unlanded": bool(decisions.contents(clone).work),
         "kept_only_here": {
             "nested": rest.nested, "submodules": rest.submodules, "lfs": rest.lfs, "ignored": rest.ignored,
+            "branches": len(kept.branches), "stashes": kept.stashes, "hidden": kept.hidden,
         },
         "bytes": stored.size,
         "state": stored.state,

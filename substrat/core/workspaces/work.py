@@ -1,0 +1,52 @@
+"""Says what work an agent's clone holds, as of its last keep, in one line that people and agents read. Pure.
+
+For example `+2 commits, a1b2c3d · 3 files uncommitted · 1 commit on topic · not landed`. Whoever reads a commit
+there can merge it by its id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from substrat.core.workspaces.clones import Clone, Kept
+
+_SHORT = 7
+"""Digits of a commit, as many as git shows."""
+_NAMED = 3
+"""Branches that a line names."""
+
+
+def describe(clone: Clone) -> str:
+    """Say what a clone holds; empty: nothing was made in it."""
+    return " · ".join(_parts(clone))
+
+
+def beside_head(kept: Kept) -> Iterator[str]:
+    """Say what work no landing takes along, in words such as `1 file uncommitted` and `2 commits on topic`."""
+    if kept.files:
+        hidden = f", {kept.hidden} of which `git status` doesn't show" if kept.hidden else ""
+        yield f"{_count(kept.files, 'file', 'files')} uncommitted{hidden}"
+    for name, number in kept.branches[:_NAMED]:
+        yield f"{_count(number, 'commit', 'commits')} on {name}"
+    if (more := len(kept.branches) - _NAMED) > 0:
+        yield f"commits on {_count(more, 'further branch', 'further branches')}"
+    if kept.stashes:
+        yield _count(kept.stashes, "stash", "stashes")
+
+
+def _parts(clone: Clone) -> Iterator[str]:
+    kept = clone.kept
+    if clone.unkept is not None:
+        yield f"not kept: {clone.unkept}"
+    if kept.ahead and kept.head is not None:
+        yield f"+{_count(kept.ahead, 'commit', 'commits')}, {kept.head[:_SHORT]}"
+    yield from beside_head(kept)
+    if kept.ahead:
+        yield "landed" if kept.landed else "not landed"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
