@@ -490,7 +490,7 @@ class Story:
         assert (git(cloned, "status", "--short"), git(cloned, "fsck", "--no-dangling")) == ("", "")
         (maker, pupil) = [agent for agent in agents if agent["name"] in {"maker", "pupil"}]
         assert (maker["clone"]["files"], maker["clone"]["landed"]) == (1, False), "its uncommitted file stays"
-        assert maker["attention"]["kind"] == "idle", "its commits have landed"
+        assert maker["attention"]["text"] == "1 file uncommitted", "its commits have landed"
         assert pupil["clone"]["base"] == maker["clone"]["head"]
         assert [len(self.house.events("maker", kind)) for kind in ("clone:landed", "agent:renamed")] == [1, 1]
 
