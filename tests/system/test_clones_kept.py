@@ -4,9 +4,11 @@ import hashlib
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from tests.support.processes import processes
 from tests.support.waiting import wait_until
 
 
@@ -187,7 +189,7 @@ def test_checkouts_of_other_forms(house, app):
 
 
 def test_locks_that_a_killed_git_has_left_in_the_refs_hold_nothing_up(house, app):
-    """The daemon's own git ends with the daemon, also amid a change of refs."""
+    """The git that takes a turn's work in ends with the daemon, also while it sets the refs."""
     house.start()
     house.spawn("fix", app, "/shell echo 1 > a", "--clone")
     refs = app / ".git" / "refs" / "substrat" / "fix"
@@ -196,3 +198,46 @@ def test_locks_that_a_killed_git_has_left_in_the_refs_hold_nothing_up(house, app
     house.ok("send", "fix", "--wait", "/shell echo 2 > a; git add a; git commit -qm two")
     assert git(house, app, "show", "refs/substrat/fix/head:a") == "2", kept(house)
     assert not list(refs.rglob("*.lock"))
+
+
+def test_a_git_that_deletes_refs_ends_by_itself_when_the_daemon_is_killed(house, app):
+    """Killed, it would leave packed-refs.lock, for which the person's own git refuses to delete a branch."""
+    house.start(config="[clone]\nturns = 1\n")
+    house.spawn("fix", app, "/shell echo 1 > a", "--clone")
+    turns = app / ".git" / "refs" / "substrat" / "fix" / "turns"
+    lock = turns / "1.lock"
+    lock.touch()  # git waits for it
+    house.ok("send", "fix", "/shell echo 2 > a")
+    wait_until(lambda: (turns / "2").exists() and is_changing_refs(app), "the git that deletes the old turn's ref")
+    house.kill()
+    assert is_changing_refs(app)
+    lock.unlink()
+    wait_until(lambda: not is_changing_refs(app), "its end")
+    assert not (turns / "1").exists()
+    assert not list((app / ".git").rglob("*.lock"))
+
+
+def is_changing_refs(app):
+    """Say whether a sandbox lives whose git changes refs of a repository, and does nothing else."""
+    words = (b'change "$1"', os.fsencode(app / ".git"))
+    lines = map(command_line, processes())
+    return any(all(word in line for word in words) for line in lines)
+
+
+def command_line(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_lock_of_the_persons_git_is_named_and_stays(house, app):
+    house.start(config="[clone]\nturns = 1\n")
+    house.spawn("fix", app, "/shell echo 1 > a", "--clone")
+    lock = app / ".git" / "packed-refs.lock"
+    lock.touch()
+    house.ok("send", "fix", "--wait", "/shell echo 2 > a")
+    assert f"Unable to create '{lock}': File exists. Remove that file" in kept(house)[-1]
+    lock.unlink()
+    house.ok("send", "fix", "--wait", "/shell echo 3 > a")
+    assert "couldn't" not in kept(house)[-1]

@@ -57,6 +57,7 @@ class GitSandbox:
         seconds: float = 60.0,
         file_bytes: int = _FILE_BYTES,
         variables: Mapping[str, str] | None = None,
+        outlives: bool = False,
     ) -> OneshotResult:
         """Run a program and return its exit status and output.
 
@@ -67,6 +68,7 @@ class GitSandbox:
             seconds: how long it may take.
             file_bytes: the largest file that it may write.
             variables: further variables of its environment.
+            outlives: whether it goes on where the daemon is killed (`oneshot.run`).
 
         Raises:
             SandboxFailed: it couldn't be started, took too long or printed too much.
@@ -79,7 +81,7 @@ class GitSandbox:
         given = {**({"GIT_WORK_TREE": "/"} if variables and "GIT_DIR" in variables else {}), **(variables or {})}
         return await oneshot.run(
             bubblewrap, command, mounts, workdir, unreadable, seconds, limits=limits,
-            variables={**_ALONE, **tame_git.variables(tame_git.AGENTS), **given},
+            variables={**_ALONE, **tame_git.variables(tame_git.AGENTS), **given}, outlives=outlives,
         )  # fmt: skip
 
     async def git(
@@ -118,9 +120,10 @@ class GitSandbox:
 
 
 def said(done: OneshotResult) -> str:
-    """Return a program's last complaint as one line of printable characters."""
+    """Return a program's last complaint as one line of printable characters; git's advice below it is left out."""
     lines = [line for line in done.errors.decode("utf-8", "replace").splitlines() if line.strip()]
-    words = lines[-1] if lines else f"it ended with {done.status}"
+    complaints = [line for line in lines if line.startswith("fatal: ")] or lines
+    words = complaints[-1] if complaints else f"it ended with {done.status}"
     return "".join(character if character.isprintable() else "?" for character in words)[:500]
 
 

@@ -249,14 +249,12 @@ class Keeping:
 
     async def _import(self, clone: Clone, turn: int | None, report: Report, pack: str) -> CloneState:
         """Take a pack into the user's repository, and set the agent's refs there; a turn's only at its end."""
-        old = turn - self._registry.config.clone.turns if turn is not None else 0
-        refs: dict[str, tuple[str | None, str | None]] = {
-            clone.ref("wip"): (report.wip, None),
-            clone.ref("asides"): (report.asides, None),
-            **({clone.turn_ref(turn): (report.wip, None)} if turn is not None else {}),
-            **({clone.ref("head"): (report.head, None)} if report.head is not None else {}),
-            **({clone.turn_ref(old): (None, None)} if old > 0 else {}),
-        }
+        turns_ref = clone.turn_ref(turn) if turn is not None else None
+        wanted = {
+            clone.ref("wip"): report.wip, turns_ref: report.wip, clone.ref("head"): report.head,
+            clone.ref("asides"): report.asides,
+        }  # fmt: skip
+        refs = {ref: commit for ref, commit in wanted.items() if ref is not None and commit is not None}
         most = self._registry.config.clone.bundle_bytes
         self._registry.points.before("bundle imported")
         try:
@@ -267,6 +265,11 @@ class Keeping:
                 f"fsck` tells more"
             ) from None
         self._registry.points.after("bundle imported")
+        old = turn - self._registry.config.clone.turns if turn is not None else 0
+        gone = [clone.turn_ref(old)] if old > 0 else []
+        if report.asides is None and clone.kept.asides is not None:
+            gone.append(clone.ref("asides"))
+        await self._repositories.update_refs(clone.git_dir, dict.fromkeys(gone, (None, None)))
         return state
 
     # Commits

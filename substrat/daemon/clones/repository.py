@@ -128,7 +128,7 @@ _STATES = f"""\
 _LOOK_SECONDS = 300.0
 """Some hundred clones take some seconds; one whose history is searched for the same changes takes up to 15."""
 # `change REFS` changes refs as `_encoded` writes them. git holds a ref's lock for an instant: one below `refs/substrat`
-# that is there for three seconds was left by a git that ended with a killed daemon, and would hold up each later change.
+# that is there for three seconds was left by an import that ended with a killed daemon, and would hold up later changes.
 _CHANGE = """\
 try() { printf '%b' "$1" | git -c core.filesRefLockTimeout=3000 update-ref -z --stdin --no-deref; }
 change() { try "$1" 2>/dev/null || {
@@ -249,7 +249,10 @@ class Repositories:
         return (Bind(first.source, first.target, writable=True, held=True), *rest)
 
     async def update_refs(self, common: str, wanted: Mapping[str, tuple[str | None, str | None]]) -> None:
-        """Change refs, all or none.
+        """Change refs, all or none, also where the daemon is killed meanwhile.
+
+        git holds locks for it that it leaves if it is killed: `packed-refs.lock` for a ref that is deleted, and a branch's.
+        Any other git of the user's would be refused by them, so this git ends by itself.
 
         Args:
             common: the git directory.
@@ -264,12 +267,13 @@ class Repositories:
             return
         done = await self._sandbox.run(
             ("/bin/sh", "-c", f'{_CHANGE}change "$1"', "sh", _encoded(wanted)), self.writing(common),
-            variables={"GIT_DIR": common},
+            variables={"GIT_DIR": common}, outlives=True,
         )  # fmt: skip
         if done.status:
-            line = done.errors.decode("utf-8", "replace").strip().splitlines()[-1:] or ["git update-ref failed"]
-            kind = RefMoved if "expected" in line[0] or "already exists" in line[0] else GitFailed
-            raise kind(f"refs in {common} can't be changed: {line[0]}")
+            words = said(done)
+            kind = RefMoved if "expected" in words or "already exists" in words else GitFailed
+            mend = " Remove that file if no git is at work there" if words.endswith("File exists.") else ""
+            raise kind(f"refs in {common} can't be changed: {words}{mend}")
 
     async def commit(self, common: str, name: str) -> str | None:
         """Return the commit that a name stands for, None if there is none."""
@@ -279,17 +283,16 @@ class Repositories:
         )  # fmt: skip
         return said.decode().strip() or None
 
-    async def import_pack(
-        self, clone: Clone, pack: str, refs: Mapping[str, tuple[str | None, str | None]], most_bytes: int
-    ) -> CloneState:
-        """Take a pack into the repository, check every object of it and that nothing is missing, and change refs.
+    async def import_pack(self, clone: Clone, pack: str, refs: Mapping[str, str], most_bytes: int) -> CloneState:
+        """Take a pack into the repository, check every object of it and that nothing is missing, and set refs.
 
         This isn't left to `git fetch`, which before git 2.46 doesn't check the objects of a bundle.
 
         Args:
             clone: the clone that the pack is of.
             pack: the pack's path; its contents are an agent's.
-            refs: the refs to be changed, all or none (`update_refs`).
+            refs: the refs to be set, all or none, and their commits. All are below `refs/substrat`: a daemon that is killed
+                meanwhile leaves their locks, and only there a lock is surely none of the user's git.
             most_bytes: bytes of the largest file that git may write.
 
         Returns:
@@ -299,10 +302,10 @@ class Repositories:
             GitFailed: git refuses it.
             SandboxFailed: it took too long.
         """
-        commits = {new for new, _ in refs.values() if new is not None}
-        words = (clone.ref("wip"), clone.base or "-", _branch(clone) or "-", _encoded(refs), str(most_bytes))
+        wanted = _encoded({ref: (commit, None) for ref, commit in refs.items()})
+        words = (clone.ref("wip"), clone.base or "-", _branch(clone) or "-", wanted, str(most_bytes))
         done = await self._sandbox.run(
-            ("/bin/sh", "-c", _IMPORT, "sh", *words, *sorted(commits)),
+            ("/bin/sh", "-c", _IMPORT, "sh", *words, *sorted(set(refs.values()))),
             (*self.writing(clone.git_dir), Tmpfs("/run", 1 << 20), Bind(pack, _PACK, held=True)),
             seconds=_IMPORT_SECONDS, file_bytes=most_bytes, variables={"GIT_DIR": clone.git_dir},
         )  # fmt: skip

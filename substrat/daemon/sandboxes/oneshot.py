@@ -2,7 +2,7 @@
 
 A file that an agent wrote may be made to attack its reader. In this sandbox a reader that was taken over can do nothing:
 it has no network, only the named mounts are writable, dangerous system calls are refused, and its time and its output are
-limited. It ends with the daemon, also when that is killed.
+limited. It ends with the daemon, also when that is killed, unless it is told to outlive it.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ async def run(
     *,
     limits: tuple[tuple[str, int], ...] | None = None,
     variables: Mapping[str, str] | None = None,
+    outlives: bool = False,
 ) -> OneshotResult:
     """Run a program that sees the operating system, read-only, and some mounts, within `host.helper_limits`.
 
@@ -90,6 +91,7 @@ async def run(
         seconds: how long it may take; None: 10 s.
         limits: the limits of each of its processes; None: `host.helper_limits`.
         variables: further variables of its environment, and bubblewrap's.
+        outlives: whether it goes on where the daemon is killed, and may end by itself where the caller is cancelled.
 
     Raises:
         SandboxFailed: it couldn't be started, took too long or printed more than 32 MiB.
@@ -110,12 +112,13 @@ async def run(
         stack.callback(sources.close_all, opened)
         numbers = {mount: _FILTER_FD + 1 + number for number, mount in enumerate(held)}
         given = numbers if bubblewrap.takes_descriptors else {}
-        options = bwrap.options(spec, watched=False, descriptors=given, tied=True)
+        options = bwrap.options(spec, watched=False, descriptors=given, tied=not outlives)
         line = (bubblewrap.path, "--seccomp", str(_FILTER_FD), *options, "--", *bwrap.program(spec))
         printed = (bytearray(), bytearray())
         try:
             with trio.fail_after(patience):
-                done = await _run(line, (call_filter, *(opened if given else ())), environment, printed)
+                files = (call_filter, *(opened if given else ()))
+                done = await _run(line, files, environment, printed, outlives=outlives)
         except trio.TooSlowError:
             raise TookTooLong(f"{command[0]} didn't end within {patience:g} s in its sandbox", bytes(printed[0])) from None
     if done is None:
@@ -131,6 +134,8 @@ async def _run(
     inherited: tuple[int, ...],
     environment: Mapping[str, str],
     printed: tuple[bytearray, bytearray],
+    *,
+    outlives: bool,
 ) -> int | OSError | None:
     """Run a command that inherits descriptors from `_FILTER_FD` on, and return its exit status.
 
@@ -157,6 +162,9 @@ async def _run(
                 status = os.waitstatus_to_exitcode(os.waitpid(started.pid, 0)[1])
         finally:
             if status is None:
+                if outlives:
+                    with trio.move_on_after(_END_SECONDS, shield=True):
+                        await trio.lowlevel.wait_readable(pidfd)
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_SECONDS):
                     await sandbox_process.kill_sandbox_of(started.pid, pidfd)
                     await process.wait_exit(started, pidfd)

@@ -45,6 +45,7 @@ class DirectGit(GitSandbox):
         seconds: float = 60.0,
         file_bytes: int = 0,
         variables: Mapping[str, str] | None = None,
+        outlives: bool = False,
     ) -> OneshotResult:
         self.commands.append(command)
         own = tempfile.mkdtemp(dir=self._directory)  # no sandbox sees another one's /tmp

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,17 @@ def test_it_does_not_run_on_a_machine_whose_calls_are_unknown(bubblewrap, monkey
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "h", "6.1", "v", "riscv64")))
     with pytest.raises(SandboxFailed, match="filter can't be made: there is no table of system calls for riscv64"):
         run(bubblewrap, "true")
+
+
+async def test_one_that_outlives_its_caller_comes_to_its_end(bubblewrap, tmp_path):
+    shown = Bind(str(tmp_path), "/s", writable=True)
+    command = ("/bin/sh", "-c", "touch /s/begun; sleep 0.5; touch /s/ended")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(oneshot.run, bubblewrap, command, (shown,), "/", outlives=True))
+        while not (tmp_path / "begun").exists():  # noqa: ASYNC110 - files have no event
+            await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    assert (tmp_path / "ended").exists()
 
 
 async def stop_again_and_again(mark):
