@@ -28,8 +28,8 @@ STOPPED = prompts.continuation(PROMPT)
     [
         (PROMPT, ["tok1@a1"], []),
         ("hello tok1@a2 tok1@a11", [], []),
-        (prompts.turn_as_answer("a2", 3, "success", PROMPT), [], []),
-        (prompts.turn_as_answer("a2", 3, "success", prompts.turn_as_answer("a1", 4, "success", PROMPT)), [], []),
+        (prompts.turn_as_answer("a2", 3, "success", "", PROMPT), [], []),
+        (prompts.turn_as_answer("a2", 3, "success", "", prompts.turn_as_answer("a1", 4, "success", "", PROMPT)), [], []),
         (STOPPED, [], ["tok1@a1"]),
         (prompts.continuation(STOPPED), [], ["tok1@a1"]),
         (f"{STOPPED}\n\nhello tok3@a1", ["tok3@a1"], ["tok1@a1"]),
@@ -46,7 +46,7 @@ def test_what_is_said_twice_or_never_is_noted(ledger):
     judge.take(SPAWNED)
     for token in ("tok1@a1", "tok2@a1"):
         judge.accept("a1", token)
-    told = (PROMPT, STOPPED, prompts.child_report("c1", 1, "success", PROMPT), PROMPT)
+    told = (PROMPT, STOPPED, prompts.child_report("c1", 1, "success", "", PROMPT), PROMPT)
     for cursor, text in enumerate(told, 2):
         judge.take({"kind": "user", "agent": "1", "text": text, "cursor": cursor})
     assert broken == ["tok1@a1 was delivered 2 times"]

@@ -54,6 +54,24 @@ def test_a_childs_clone_starts_at_its_parents_head_and_the_parent_takes_its_work
     assert sorted(file["path"] for file in turn["files"]) == ["a.txt", "wip.txt"]
 
 
+def test_a_lead_hears_what_a_child_has_made_and_can_take_it_in_the_same_turn(house, app, until):
+    """What the child forgot to commit is a commit too."""
+    house.start()
+    kid = f"{commit('kid.txt')}; echo forgotten > rest.txt\n/say done"
+    house.spawn("lead", app, "\n".join([tool("spawn_agent", name="kid", prompt=kid), tool("wait_agents")]), "--clone")
+    until(lambda: settled(house, "lead", 2), "the wake")
+    head, wip = git(house, app, "rev-parse", "refs/substrat/kid/head", "refs/substrat/kid/wip").split()
+    made = f"+1 commit, {head[:7]} · 1 file uncommitted (wip {wip[:7]}) · not landed"
+    assert f"kid (idle): turn 1, success; its work: {made}\n" in prompts(house, "lead")[1]
+    take = f"/shell git merge -q {wip[:7]}; cat rest.txt"
+    house.ok("send", "lead", "--wait", "\n".join([tool("list_agents"), take]))
+    assert house.shell("lead") == "forgotten\n"
+    assert made in str(answers(house, "lead")[-1])
+    house.ok("send", "lead", tool("send_message", to="kid", text="/say well", intent="request"))
+    until(lambda: settled(house, "lead", 5), "the answer")
+    assert f"has ended: success. Its work: {made}. It said:" in prompts(house, "lead")[4]
+
+
 def test_no_agent_sees_a_siblings_work_as_a_ref_and_a_base_is_a_commit_that_is_kept(house, app, until):
     house.start()
     git(house, app, "branch", "other")

@@ -44,8 +44,8 @@ def test_a_turn_works_in_its_clone_at_the_users_path_and_its_work_is_kept(house,
     house.ok("spawn", "fix", "-w", app, "--clone", "--wait", f"{commit('a.txt')}; echo more > b.txt; pwd")
     assert house.shell("fix") == f"{app}\n"
     found = house.show("fix")["clone"]
-    head = git(house, app, "rev-parse", "refs/substrat/fix/head")
-    assert found.pop("work")["text"] == f"+1 commit, {head[:7]} · 1 file uncommitted · not landed"
+    head, wip = git(house, app, "rev-parse", "refs/substrat/fix/head", "refs/substrat/fix/wip").split()
+    assert found.pop("work")["text"] == f"+1 commit, {head[:7]} · 1 file uncommitted (wip {wip[:7]}) · not landed"
     assert found == {
         "branch": "substrat/fix", "base": git(house, app, "rev-parse", "HEAD"), "head": head, "ahead": 1, "behind": 0,
         "files": 1, "landed": False, "stage": "ready",

@@ -76,7 +76,7 @@ def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app
     assert house.show("fix")["attention"]["text"] == "1 commit to land in main, 1 file uncommitted"
     listed = house.ctl("ls").out
     assert ("+1 ~1" in listed, "1 agent: 1 merge" in listed) == (True, True)
-    assert " · 1 file uncommitted · not landed" in house.ctl("show", "fix").out
+    assert " · 1 file uncommitted (wip " in house.ctl("show", "fix").out
     assert house.ctl("tree").out.endswith("  +1 ~1  1 commit to land in main, 1 file uncommitted\n")
     said = house.ctl("merge", "fix")
     tip = git(house, app, "rev-parse", "main")[:12]

@@ -167,19 +167,32 @@ def continuation(prompt: str) -> str:
     )
 
 
-def child_report(child: str, number: int, outcome: str, text: str) -> str:
+def child_report(child: str, number: int, outcome: str, work: str, text: str) -> str:
     """Return the message a parent gets when the turn it gave a child is over.
 
     It is from Substrat, so the child's words are quoted: none of it can pass for Substrat's own words.
+
+    Args:
+        child: the child's name.
+        number: the turn's number.
+        outcome: how it came out.
+        work: what is in the child's clone (`work.describe`); empty: nothing.
+        text: the child's words.
     """
-    head = f"Your child agent {child} has finished turn {number}: {outcome}."
+    head = f"Your child agent {child} has finished turn {number}: {outcome}.{_holding(work)}"
     return f"{head} It said:\n\n{_quoted(text.strip())}\n" if text.strip() else f"{head}\n"
 
 
-def turn_as_answer(name: str, message: int, outcome: str, text: str) -> str:
-    """Return the message that answers a request with the outcome of the turn that it led to."""
-    head = f"{name} has sent no reply to your message {message}; the turn that read it has ended: {outcome}."
+def turn_as_answer(name: str, message: int, outcome: str, work: str, text: str) -> str:
+    """Return the message that answers a request with the outcome of the turn that it led to (`child_report`)."""
+    head = (
+        f"{name} has sent no reply to your message {message}; the turn that read it has ended: {outcome}.{_holding(work)}"
+    )
     return f"{head} It said:\n\n{_quoted(text.strip())}\n" if text.strip() else f"{head}\n"
+
+
+def _holding(work: str) -> str:
+    return f" Its work: {work}." if work else ""
 
 
 def answered_with(name: str, message: int, other: int) -> str:
@@ -230,7 +243,8 @@ def rules(agent: Agent, parent: str | None, read_only: Sequence[str] = ()) -> st
 _NO_WORKTREES = "`git worktree add` fails, and leaves its new branch behind"
 _IN_A_CLONE = """
 You work in a clone of your own, and each child of yours gets one that starts at your HEAD: commit what it needs first. Take
-its work with git: `get_agent` names its commit, and your next turn has it as `agents/CHILD` (`git merge agents/CHILD`).
+its work with git: its report names its commits, such as `+2 commits, a1b2c3d · 3 files uncommitted (wip 96ebd2a)`, and both
+can be merged at once (`git merge a1b2c3d`); wip has the files that it forgot to commit. Your next turn has `agents/CHILD`.
 `git status` speaks of a sparse checkout because `.cursor` is left out.
 """
 

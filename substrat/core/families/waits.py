@@ -143,7 +143,7 @@ class Report(NamedTuple):
     """What a wake tells of one agent.
 
     Args:
-        head: one line without the result, for example `kid (idle): turn 1, success`.
+        head: one line without the result, such as `kid (idle): turn 1, success; its work: +1 commit, a1b2c3d`.
         text: its result or its error; empty when it said nothing.
         finished: whether the agent has finished.
         name: the agent's name.

@@ -1,7 +1,7 @@
 """Says what work an agent's clone holds, as of its last keep, in one line that people and agents read. Pure.
 
-For example `+2 commits, a1b2c3d · 3 files uncommitted · 1 commit on topic · not landed`. Whoever reads a commit
-there can merge it by its id.
+For example `+2 commits, a1b2c3d · 3 files uncommitted (wip 96ebd2a) · 1 commit on topic · not landed`. Both commits are in
+the user's repository, so an agent in a clone of it can merge them by these ids at once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,22 @@ _NAMED = 3
 """Branches that a line names."""
 
 
-def describe(clone: Clone) -> str:
-    """Say what a clone holds; empty: nothing was made in it."""
-    return " · ".join(_parts(clone))
+def describe(clone: Clone | None) -> str:
+    """Say what a clone holds; empty: nothing was made in it, or there is none."""
+    text = " · ".join(_parts(clone)) if clone is not None else ""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def beside_head(kept: Kept) -> Iterator[str]:
-    """Say what work no landing takes along, in words such as `1 file uncommitted` and `2 commits on topic`."""
+def beside_head(kept: Kept, wip: str = "") -> Iterator[str]:
+    """Say what work no landing takes along, in words such as `1 file uncommitted` and `2 commits on topic`.
+
+    Args:
+        kept: the work.
+        wip: stands behind the uncommitted files.
+    """
     if kept.files:
         hidden = f", {kept.hidden} of which `git status` doesn't show" if kept.hidden else ""
-        yield f"{_count(kept.files, 'file', 'files')} uncommitted{hidden}"
+        yield f"{_count(kept.files, 'file', 'files')} uncommitted{wip}{hidden}"
     for name, number in kept.branches[:_NAMED]:
         yield f"{_count(number, 'commit', 'commits')} on {name}"
     if (more := len(kept.branches) - _NAMED) > 0:
@@ -43,7 +49,7 @@ def _parts(clone: Clone) -> Iterator[str]:
         yield f"not kept: {clone.unkept}"
     if kept.ahead and kept.head is not None:
         yield f"+{_count(kept.ahead, 'commit', 'commits')}, {kept.head[:_SHORT]}"
-    yield from beside_head(kept)
+    yield from beside_head(kept, f" (wip {kept.wip[:_SHORT]})" if kept.wip is not None else "")
     if kept.ahead:
         yield "landed" if kept.landed else "not landed"
 

@@ -83,7 +83,7 @@ class AgentLists:
             "status": agent.status,
             **({"waits_for": waits} if waits else {}),
             **({"reason": reason} if reason is not None else {}),
-            **({"work": made} if (made := work.describe(agent.clone) if agent.clone is not None else "") else {}),
+            **({"work": made} if (made := work.describe(agent.clone)) else {}),
             **({"last": came.strip().partition("\n")[0][:_LONGEST]} if came else {}),
         }
 

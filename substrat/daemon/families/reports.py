@@ -10,6 +10,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import ItemKind, Outcome, by_agent
 from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.families import results
+from substrat.core.workspaces import work
 from substrat.daemon.agents import turn_prompts
 
 if TYPE_CHECKING:
@@ -79,8 +80,9 @@ class Reports:
 
     def _words(self, agent: Agent, turn: Turn, reply_to: int | None, question: Item | None) -> str:
         outcome, said = results.outcome_of(turn, (), question), results.text_of(turn, question)
+        made = work.describe(agent.clone)
         if reply_to is None:
-            text = prompts.child_report(agent.name, turn.number, outcome, said)
+            text = prompts.child_report(agent.name, turn.number, outcome, made, said)
         else:
-            text = prompts.turn_as_answer(agent.name, reply_to, outcome, said)
+            text = prompts.turn_as_answer(agent.name, reply_to, outcome, made, said)
         return results.shortened(text, self._registry.config.limits.message_bytes)

@@ -75,7 +75,7 @@ class Steering:
                 change.record(DaemonEvent(one.id, open_turn_id(ended), kind, text, {"by": by_agent(caller)}, start))
         if not members:
             return f"{name} had ended already"
-        held = [(one.name, work.describe(one.clone)) for one in members if one.clone is not None]
+        held = [(one.name, work.describe(one.clone)) for one in members]
         kept = "".join(f"\n{name}'s work: {text}" for name, text in held if text)
         return f"ended: {', '.join(one.name for one in reversed(members))}{kept}"
 

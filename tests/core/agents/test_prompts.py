@@ -117,18 +117,18 @@ def test_a_continuation_of_a_continuation_is_still_quoted(prompt):
 
 @given(tricky)
 def test_no_line_of_what_a_child_or_an_asker_said_stands_unquoted(text):
-    report = prompts.child_report("kid", 3, "success", text).splitlines()
+    report = prompts.child_report("kid", 3, "success", "", text).splitlines()
     assert all(line.startswith("> ") for line in report[2:] if line)
     asked = prompts.answer(message(text), "yes").splitlines()
     assert all(line.startswith("> ") for line in asked[asked.index("You wrote:") + 2 :] if line)
 
 
 def test_a_childs_report_names_child_turn_outcome_and_result():
-    text = prompts.child_report("kid", 3, "success", "the answer\n\n")
-    for word in ("kid", "turn 3", "success", "the answer"):
+    text = prompts.child_report("kid", 3, "success", "+1 commit, a1b2c3d", "the answer\n\n")
+    for word in ("kid", "turn 3", "success. Its work: +1 commit, a1b2c3d.", "the answer"):
         assert word in text
     assert text.endswith("the answer\n")
-    assert prompts.child_report("kid", 1, "error", "").endswith("\n")
+    assert prompts.child_report("kid", 1, "error", "", "").endswith("error.\n")
 
 
 @pytest.mark.parametrize("network", Network)
