@@ -78,7 +78,8 @@ _WORTH_BYTES, _WORTH_FILES = 4 << 20, 500
 _MOST_LOOKED_AT = 20_000
 """Entries of ignored and nested directories that are counted, in some 30 ms; further ones aren't."""
 _MOST_SUBMODULES = 100
-"""Each costs two starts of git."""
+"""Each costs some starts of git."""
+_INNER_STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching")
 _MOST_NAMED, _MOST_ASIDES = 100, 5000
 """Branches that are named and counted, each by a start of git; and branches and stashes that one commit is made of."""
 
@@ -150,12 +151,12 @@ def keep(last: Commits, known: Sequence[str]) -> dict[str, object]:
     wip = _commit_tree(tree, (head,), "Uncommitted files\n") if has_wip else None
     kept = Commits(head, wip, _commit_tree(tree, (wip, *asides.commits), asides.text) if asides.commits else None)
     ignored, nested = _count(changes)
-    commits, dirty = _submodules(uncovered.repositories)
+    commits, dirty, left = _submodules(uncovered.repositories)
     report: dict[str, object] = {
         **kept._asdict(), "files": changes.count, "hidden": _hidden(changes, uncovered), "branches": asides.branches,
-        "stashes": asides.stashes, "ignored": ignored, "nested": nested + dirty, "submodules": commits,
+        "stashes": asides.stashes, "ignored": ignored + left, "nested": nested + dirty, "submodules": commits,
         "lfs": _lfs(f"{TREE}/.git/lfs/objects"), "unreadable": len(unreadable) + told,
-        "packed": wip is not None and kept != last,
+        "elsewhere": _elsewhere(head) if is_last else 0, "packed": wip is not None and kept != last,
     }  # fmt: skip
     if report["packed"]:
         _pack(kept, [name for name in (*last, *known) if name])
@@ -571,23 +572,50 @@ def _walk(directory: bytes, left: list[int]) -> tuple[int, int]:
     return plain, nested
 
 
-def _submodules(repositories: Sequence[bytes]) -> tuple[int, int]:
-    """Count the commits of submodules that none of their remotes' branches has, and their uncommitted files."""
-    commits = files = 0
-    waiting = list(repositories)
+def _submodules(repositories: Sequence[bytes]) -> tuple[int, int, int]:
+    """Count the commits of submodules that none of their remotes' branches has, their uncommitted files, and ignored ones.
+
+    A repository in `.git/modules` whose submodule is gone, as after `git rm`, counts too.
+    """
+    commits = files = ignored = 0
+    waiting, apart = list(repositories), _absorbed()
     for _ in range(_MOST_SUBMODULES):
         if not waiting:
             break
         path = waiting.pop()
-        said = _inside(path, "rev-list", "--count", "HEAD", "--branches", "--glob=refs/stas[h]", "--not", "--remotes")
-        commits += int(said) if said.strip().isdigit() else 1
-        files += len(_inside(path, "status", "--porcelain", "--untracked-files=all").splitlines())
+        git_dir = _inside(path, "rev-parse", "--absolute-git-dir").rstrip(b"\n")
+        apart.discard(os.path.relpath(git_dir or b".", _at(b"")))
+        commits += _commits(path)
+        for entry in filter(None, _inside(path, *_INNER_STATUS).split(b"\0")):
+            if entry.startswith(b"!! "):
+                ignored += max(sum(_walk(_at(path + b"/" + entry[3:]), [_MOST_LOOKED_AT])), 1)
+            else:
+                files += 1
         covered = _covered(path, _inside(path, *ENTRIES))
         # Whether a marked file has changed isn't asked: it is rare, and one too many only keeps the tree.
         files += len(covered.marked)
         files += sum(sum(_walk(_at(path + b"/" + inner), [_MOST_LOOKED_AT])) for inner in covered.filled)
         waiting += [path + b"/" + inner for inner in covered.repositories]
-    return commits + len(waiting), files  # of those that weren't looked at nobody knows
+    # git ends where the directory is gone that `core.worktree` names.
+    commits += sum(_commits(git_dir, "--git-dir=.", "--work-tree=/") for git_dir in apart)
+    return commits + len(waiting), files, ignored  # of those that weren't looked at nobody knows
+
+
+def _absorbed() -> set[bytes]:
+    """Return the git directories in the clone's `.git/modules`, no link followed."""
+    found: set[bytes] = set()
+    for directory, names, files in os.walk(_at(b".git/modules")):
+        if b"objects" in names and b"HEAD" in files and len(found) < _MOST_SUBMODULES:
+            found.add(os.path.relpath(directory, _at(b"")))
+            names[:] = [b"modules"] if b"modules" in names else []
+    return found
+
+
+def _commits(path: bytes, *options: str) -> int:
+    """Count the commits of a repository in the clone that none of its remotes' branches has; 1 where git can't tell."""
+    refs = ("HEAD", "--branches", "--glob=refs/stas[h]", "--not", "--remotes", "--")
+    said = _inside(path, *options, "rev-list", "--count", *refs)
+    return int(said) if said.strip().isdigit() else 1
 
 
 def _inside(path: bytes, *arguments: str) -> bytes:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 TREE = "/run/substrat/tree"
 REPOSITORY = "/run/substrat/repository"
 CHECKOUT = "/run/substrat/checkout"
+MODULES = "/run/substrat/modules"
 FAILED = 3
 
 AGENTS = "refs/remotes/agents/"
@@ -70,6 +73,7 @@ def make(request: dict[str, Any]) -> dict[str, object]:
         places = ":".join((*others, f"{TREE}/.git/objects"))
         found = {"GIT_OBJECT_DIRECTORY": first, "GIT_ALTERNATE_OBJECT_DIRECTORIES": places}
         _tree("-c", "checkout.workers=0", "reset", "-q", "--hard", more=found)
+        _fill_submodules(request)
     _hide_cursor(request["cursor"])
     return {"base": base, "has_setup": _has_setup(request)}
 
@@ -101,7 +105,7 @@ def _begin(request: dict[str, Any]) -> None:
     _write(f"{TREE}/.git/objects/info/alternates", "".join(f"{path}\n" for path in request["objects"]))
     if os.path.exists(f"{REPOSITORY}/shallow"):
         _copy(f"{REPOSITORY}/shallow", f"{TREE}/.git/shallow")
-    _copy_settings()
+    _copy_settings(REPOSITORY)
     refresh(request)
 
 
@@ -121,53 +125,62 @@ def refresh(request: dict[str, Any]) -> dict[str, object]:
     The kept heads of the agent's descendants, `agents` in the request, become `refs/remotes/agents/*`.
     """
     _leave_out(request["cursor"])
-    wanted = dict(_user_refs(request))
+    wanted = _user_refs(_USERS, has_tags=request.get("tags", True))
     heads = request.get("agents", {})
     known = _known(heads.values()) if heads else set()
     wanted.update({f"{AGENTS}{name}": commit for name, commit in heads.items() if commit in known})
-    listed = _tree("for-each-ref", "--format=%(refname) %(objectname)", "refs/remotes", "refs/tags")
+    changed = _write_refs(wanted)
+    _refresh_submodules(request)
+    return {"changed": changed}
+
+
+def _write_refs(wanted: dict[str, str], where: dict[str, str] | None = None) -> int:
+    """Bring the user's refs into the clone, or into a submodule's repository there; return how many have changed."""
+    listed = _tree("for-each-ref", "--format=%(refname) %(objectname)", "refs/remotes", "refs/tags", more=where)
     present = dict(line.split(" ", 1) for line in listed.splitlines())
     new = [f"update {ref}\0{commit}\0\0" for ref, commit in wanted.items() if present.get(ref) != commit]
-    # Tags are only added: the agent may have made some.
-    old = [f"delete {ref}\0\0" for ref in present if ref not in wanted and ref.startswith("refs/remotes/")]
+    # Tags are only added, as all of a submodule's: the agent may have made some, or fetched them.
+    gone = [ref for ref in present if ref not in wanted and ref.startswith("refs/remotes/") and where is None]
+    old = [f"delete {ref}\0\0" for ref in gone]
     if new or old:
-        _tree("update-ref", "-z", "--stdin", "--no-deref", given="".join((*old, *new)))
-    return {"changed": len(new) + len(old)}
+        _tree("update-ref", "-z", "--stdin", "--no-deref", given="".join((*old, *new)), more=where)
+    return len(new) + len(old)
 
 
-def _user_refs(request: dict[str, Any]) -> list[tuple[str, str]]:
-    environ = {**os.environ, **_USERS}
+def _user_refs(users: dict[str, str], where: dict[str, str] | None = None, *, has_tags: bool = True) -> dict[str, str]:
     form = "--format=%(refname) %(objectname)"
-    listed = _run("git", "for-each-ref", form, "refs/heads", "refs/remotes", "refs/tags", environ=environ)
-    known = _known(line.partition(" ")[2] for line in listed.splitlines())
-    found = []
+    listed = _run("git", "for-each-ref", form, "refs/heads", "refs/remotes", "refs/tags", environ={**os.environ, **users})
+    known = _known((line.partition(" ")[2] for line in listed.splitlines()), where)
+    found = {}
     for line in listed.splitlines():
         ref, commit = line.split(" ", 1)
         if commit not in known or ref.startswith(("refs/remotes/workspace/", AGENTS)):
             continue
         if ref.startswith("refs/heads/"):
             ref = f"refs/remotes/workspace/{ref.removeprefix('refs/heads/')}"
-        elif ref.startswith("refs/tags/") and not request.get("tags", True):
+        elif ref.startswith("refs/tags/") and not has_tags:
             continue
-        found.append((ref, commit))
+        found[ref] = commit
     return found
 
 
-def _known(commits: Any) -> set[str]:
+def _known(commits: Any, where: dict[str, str] | None = None) -> set[str]:
     """Return those of some objects that are there: a broken ref of the user's must not keep a clone from being made."""
-    said = _tree("cat-file", "--batch-check=%(objectname)", given="".join(f"{commit}\n" for commit in set(commits)))
+    given = "".join(f"{commit}\n" for commit in set(commits))
+    said = _tree("cat-file", "--batch-check=%(objectname)", given=given, more=where)
     return {line for line in said.splitlines() if not line.endswith(" missing")}
 
 
-def _copy_settings() -> None:
+def _copy_settings(git_dir: str, where: dict[str, str] | None = None) -> None:
     """Copy what decides about files, and the remotes without passwords."""
-    said = _run("git", "config", "--file", f"{REPOSITORY}/config", "--no-includes", "--list", "-z")
+    said = _run("git", "config", "--file", f"{git_dir}/config", "--no-includes", "--list", "-z")
     for entry in said.split("\0"):
         key, _, value = entry.partition("\n")
         if key.startswith(_COPIED):
-            _tree("config", "--add", key, value)
+            _tree("config", "--add", key, value, more=where)
         elif key.startswith("remote.") and key.endswith((".url", ".fetch")) and not key.startswith("remote.workspace."):
-            _tree("config", "--add", key, without_password(value) if key.endswith(".url") else value)
+            value = without_password(value) if key.endswith(".url") else value
+            _tree("config", "--add", key, value, more=where)
 
 
 def without_password(url: str) -> str:
@@ -228,6 +241,80 @@ def _leave_out(cursor: str) -> None:
         for name in tracked.split("\0"):  # those of a clone that was made before git left the directory out
             if name and os.path.isfile(f"{TREE}/{name}"):
                 os.unlink(f"{TREE}/{name}")
+
+
+# Submodules
+
+
+def _fill_submodules(request: dict[str, Any]) -> None:
+    """Check out the submodules that the user has, where their repositories have the commits that the clone names.
+
+    `git submodule` isn't asked: it would fetch, by addresses and with commands that a commit may name. A submodule that
+    can't be checked out stays an empty directory.
+    """
+    own = "" if request["own"] == "." else f"{request['own']}/"
+    # Each repository's directory in the clone, its git directory there, and the user's, by its path in `REPOSITORY`.
+    waiting = [(TREE, f"{TREE}/.git", (own, "") if own else ("",))]
+    while waiting:
+        work, git, lenders = waiting.pop()
+        where = {"GIT_DIR": git, "GIT_WORK_TREE": work}
+        addresses = _submodule_settings("url", ("--file", f"{REPOSITORY}/{lenders[-1]}config", "--no-includes"), where)
+        names = {path: name for name, path in _submodule_settings("path", ("--blob", "HEAD:.gitmodules"), where).items()}
+        for entry in _tree("ls-files", "--stage", "-z", more=where).split("\0"):
+            facts, _, path = entry.partition("\t")
+            name = names.get(path)
+            lent = next((one for at in lenders if (one := f"{at}modules/{name}") in request["modules"]), None)
+            if not facts.startswith("160000 ") or name not in addresses or lent is None:
+                continue
+            inner = (f"{work}/{path}", f"{git}/modules/{name}", (f"{lent}/",))
+            if _check_out(inner[0], inner[1], lent, facts.split()[1]):
+                _tree("config", f"submodule.{name}.url", without_password(addresses[name]), more=where)
+                waiting.append(inner)
+
+
+def _refresh_submodules(request: dict[str, Any]) -> None:
+    """Bring the user's refs into the submodules' repositories of the clone: `git submodule update` needs no fetch then."""
+    own = "" if request["own"] == "." else f"{request['own']}/"
+    for lent in request["modules"]:
+        git = f"{TREE}/.git/{lent.removeprefix(own)}"
+        if os.path.isdir(git) and os.path.realpath(git) == git:
+            where = {"GIT_DIR": git, "GIT_WORK_TREE": "/"}
+            with suppress(Failed, OSError):  # the agent's work may stand in its place
+                _write_refs(_user_refs({"GIT_DIR": f"{REPOSITORY}/{lent}", "GIT_WORK_TREE": "/"}, where), where)
+
+
+def _submodule_settings(key: str, source: tuple[str, ...], where: dict[str, str]) -> dict[str, str]:
+    """Return a setting of each submodule, by the submodules' names; of a file that is no configuration there is none."""
+    said = _tree("config", *source, "-z", "--get-regexp", rf"^submodule\..*\.{key}$", more=where, fine=(0, 1, 128))
+    found = (entry.partition("\n") for entry in said.split("\0"))
+    return {name.removeprefix("submodule.").removesuffix(f".{key}"): value for name, _, value in found}
+
+
+def _check_out(work: str, git: str, lent: str, commit: str) -> bool:
+    """Make a submodule's repository, which borrows the user's objects, and its files; say whether they are there."""
+    users, where = {"GIT_DIR": f"{REPOSITORY}/{lent}", "GIT_WORK_TREE": "/"}, {"GIT_DIR": git, "GIT_WORK_TREE": work}
+    if os.path.realpath(work) != work or not os.path.isdir(work) or os.listdir(work) or os.path.lexists(git):
+        return False
+    try:
+        form = _run("git", "rev-parse", "--show-object-format", environ={**os.environ, **users}).strip()
+        os.makedirs(git)
+        _tree("init", "-q", "--template=", f"--object-format={form}", "--initial-branch=main", more=where)
+        _write(f"{git}/objects/info/alternates", f"{MODULES}/{lent}/objects\n")
+        if os.path.exists(f"{REPOSITORY}/{lent}/shallow"):
+            _copy(f"{REPOSITORY}/{lent}/shallow", f"{git}/shallow")
+        _tree("config", "core.worktree", os.path.relpath(work, git), more=where)
+        _copy_settings(f"{REPOSITORY}/{lent}", where)
+        # Else the commit would count as the agent's work, where none of the user's branches has it.
+        _write_refs({**_user_refs(users, where), "refs/remotes/workspace/HEAD": commit}, where)
+        _tree("update-ref", "--no-deref", "HEAD", commit, more=where)
+        _tree("reset", "-q", "--hard", more=where)
+        _write(f"{work}/.git", f"gitdir: {os.path.relpath(git, work)}\n")
+    except (Failed, OSError):
+        shutil.rmtree(git, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
+        os.makedirs(work, exist_ok=True)
+        return False
+    return True
 
 
 def _hide_cursor(cursor: str) -> None:

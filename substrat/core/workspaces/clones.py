@@ -14,6 +14,9 @@ PREFIX = "refs/substrat/"
 """The refs that the daemon writes in the user's repository; it writes no others, except where a landing was asked for."""
 OBJECTS_IN_SANDBOX = "/run/substrat/objects"
 """Where a sandbox shows the objects that a clone borrows: `/run/substrat/objects/0`, `/run/substrat/objects/1` …"""
+MODULES_IN_SANDBOX = "/run/substrat/modules"
+"""Where a sandbox shows the objects of submodules that a clone borrows: those of `.git/modules/lib` are in
+`/run/substrat/modules/modules/lib/objects`."""
 
 _MAX_REF = 200
 """Bytes of a branch's name: git makes a file of it, and file names end at 255 bytes, the suffix `.lock` included."""

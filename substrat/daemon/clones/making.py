@@ -25,6 +25,7 @@ from substrat.daemon.clones.git_sandbox import python_mounts, said
 from substrat.daemon.sandboxes import clone_mounts
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
+from substrat.daemon.workspaces import git_places
 from substrat.errors import SandboxFailed, SubstratError
 from substrat.treemaker import CHECKOUT, REPOSITORY, TREE
 
@@ -241,7 +242,8 @@ class Making:
         descendants = self._registry.family(agent)[1:]
         heads = {one.clone.name: one.clone.kept.head for one in descendants if one.clone is not None}
         known = {name: head for name, head in heads.items() if head is not None}
-        await self._treemaker(agent.clone.tree, places, {"refresh": True, "agents": known, "cursor": _cursor(agent.clone)})
+        request = {**_request(agent.clone, places), "refresh": True, "agents": known}
+        await self._treemaker(agent.clone.tree, places, request)
 
     async def renew(self, clone: Clone) -> None:
         """Make the git directory of a clone anew, at its last kept head, where it is gone; raises `SubstratError`."""
@@ -298,7 +300,7 @@ def _request(clone: Clone, places: GitPlaces) -> dict[str, object]:
     """Return the members of a request to `treemaker` that say how a clone is made."""
     return {
         "branch": clone.branch, "objects": [place for place, _ in clone_mounts.shown_objects(places.objects)],
-        "cursor": _cursor(clone),
+        "cursor": _cursor(clone), "modules": git_places.modules(places.common).lent,
         "own": os.path.relpath(places.own, places.common), "top_cursor": PROGRAM.places.workspace,
     }  # fmt: skip
 

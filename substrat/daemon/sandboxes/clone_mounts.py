@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.spec import Bind
 from substrat.core.programs.table import PROGRAM
-from substrat.core.workspaces.clones import OBJECTS_IN_SANDBOX
+from substrat.core.workspaces.clones import MODULES_IN_SANDBOX, OBJECTS_IN_SANDBOX
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.workspaces import git_places
 from substrat.errors import WorkspaceUnusable
@@ -90,15 +90,28 @@ def mounts(clone: Clone, objects: tuple[str, ...], empty: str) -> Iterator[Mount
 def object_mounts(objects: tuple[str, ...], empty: str) -> Iterator[Mount]:
     """Give the mounts that show the objects which a clone borrows (`mounts`)."""
     for place, directory in shown_objects(objects):
-        yield Bind(directory, place, held=True)
-        listed = f"{directory}/info/alternates"
-        if os.path.isfile(listed) and os.path.getsize(listed):
-            yield Bind(empty, f"{place}/info/alternates")
+        yield from _one_mount(directory, place, empty)
+    if not objects:
+        return
+    common = os.path.dirname(objects[0])
+    yield from _lfs_mount(common, OBJECTS_IN_SANDBOX)
+    for path in git_places.modules(common).lent:
+        yield from _one_mount(f"{common}/{path}/objects", f"{MODULES_IN_SANDBOX}/{path}/objects", empty)
+        yield from _lfs_mount(f"{common}/{path}", f"{MODULES_IN_SANDBOX}/{path}")
 
-    # git-lfs looks for objects beside each alternate: without these it would fetch again what the user has.
-    lfs = f"{os.path.dirname(objects[0])}/lfs/objects" if objects else ""
+
+def _one_mount(directory: str, place: str, empty: str) -> Iterator[Mount]:
+    yield Bind(directory, place, held=True)
+    listed = f"{directory}/info/alternates"
+    if os.path.isfile(listed) and os.path.getsize(listed):
+        yield Bind(empty, f"{place}/info/alternates")
+
+
+def _lfs_mount(git_dir: str, beside: str) -> Iterator[Mount]:
+    """Give git-lfs its objects beside the alternate: without these it would fetch again what the user has."""
+    lfs = f"{git_dir}/lfs/objects"
     if os.path.isdir(lfs) and os.path.realpath(lfs) == lfs:
-        yield Bind(lfs, f"{OBJECTS_IN_SANDBOX}/lfs/objects", held=True)
+        yield Bind(lfs, f"{beside}/lfs/objects", held=True)
 
 
 def shown_objects(objects: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.daemon.kernel import nofollow
@@ -22,6 +23,10 @@ _ALTERNATES = 64 * 1024
 """Bytes of a list of alternates: some hundred paths, of which git itself follows five levels (object-file.c)."""
 _MOST_OBJECTS = 32
 """Object directories of one repository: each is a mount, which costs some 0.1 ms."""
+_MOST_MODULES = 64
+"""Submodules' repositories that a clone borrows of: each is a mount, too."""
+_MOST_NAMES = 2_000
+"""Names that are looked at in search of them."""
 
 _HEAD_BYTES = 256
 _PACKED_BYTES = 64 << 20
@@ -93,6 +98,54 @@ def left_out(common: str, borrowing: Borrowing) -> tuple[str, ...]:
     """Return the directories of objects that a repository names and may not borrow."""
     allowed = borrowing.allowed(f"{common}/objects")
     return tuple(path for path in alternates(f"{common}/objects") if allowed is not None and path not in allowed)
+
+
+class Modules(NamedTuple):
+    """The repositories of submodules in a git directory, by their paths in it, such as `modules/lib`.
+
+    Args:
+        lent: those whose objects are borrowed.
+        links: links among them, which nothing follows.
+    """
+
+    lent: tuple[str, ...]
+    links: tuple[str, ...]
+
+
+def modules(common: str) -> Modules:
+    """Return the submodules' repositories of a git directory and of its linked worktrees (gitsubmodules(7)).
+
+    Args:
+        common: the git directory.
+    """
+    lent: list[str] = []
+    links: list[str] = []
+    waiting = ["modules", *(f"worktrees/{name}/modules" for name in _names(f"{common}/worktrees"))]
+    for _ in range(_MOST_NAMES):
+        if not waiting or len(lent) >= _MOST_MODULES:
+            break
+        path = waiting.pop(0)
+        if os.path.islink(f"{common}/{path}"):
+            links.append(path)
+        elif _lends(f"{common}/{path}"):
+            lent.append(path)
+            waiting.append(f"{path}/modules")
+        else:  # of a name such as `libs/json` the first part is a directory of others
+            waiting += [f"{path}/{name}" for name in _names(f"{common}/{path}")]
+    return Modules(tuple(lent), tuple(links))
+
+
+def _lends(git_dir: str) -> bool:
+    return gitlink.is_repository(git_dir, git_dir) and _is_objects(f"{git_dir}/objects")
+
+
+def _names(path: str) -> list[str]:
+    """Return the names in a directory, the first that the kernel gives."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in islice(entries, _MOST_NAMES) if not entry.is_file(follow_symlinks=False))
+    except OSError:
+        return []
 
 
 def alternates(directory: str) -> list[str]:
