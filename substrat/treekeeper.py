@@ -156,7 +156,7 @@ def keep(last: Commits, known: Sequence[str]) -> dict[str, object]:
         **kept._asdict(), "files": changes.count, "hidden": _hidden(changes, uncovered), "branches": asides.branches,
         "stashes": asides.stashes, "ignored": ignored + left, "nested": nested + dirty, "submodules": commits,
         "lfs": _lfs(f"{TREE}/.git/lfs/objects"), "unreadable": len(unreadable) + told,
-        "elsewhere": _elsewhere(head) if is_last else 0, "packed": wip is not None and kept != last,
+        "packed": wip is not None and kept != last,
     }  # fmt: skip
     if report["packed"]:
         _pack(kept, [name for name in (*last, *known) if name])

@@ -19,7 +19,7 @@ from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 TREE = "/run/substrat/tree"
@@ -37,6 +37,8 @@ _COPIED = ("core.autocrlf", "core.eol", "core.safecrlf", "core.filemode", "core.
 """Settings of the user's repository that decide how files and commits look; none names a program (git-config(1))."""
 _USERS = {"GIT_DIR": REPOSITORY, "GIT_WORK_TREE": "/"}
 """The user's repository; git would look for the directory that a submodule's `core.worktree` names, and end without it."""
+_POINTER = re.compile(r"^version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})$", re.MULTILINE)
+"""How a file of git-lfs begins whose content is elsewhere (git-lfs, docs/spec.md); it has fewer than 1,000 bytes."""
 _SUBSTRAT = {
     f"GIT_{role}_{part}": value
     for role in ("AUTHOR", "COMMITTER")
@@ -52,12 +54,28 @@ def main(line: Sequence[str]) -> int:
     """Do what the request says; returns the exit status."""
     request = json.loads(line[0])
     try:
-        answer = (refresh if request.get("refresh") else renew if request.get("renew") else make)(request)
+        answer = {"look": look, "make": make, "refresh": refresh, "renew": renew}[request["task"]](request)
     except (Failed, OSError) as problem:
         sys.stderr.write(f"{problem}\n")
         return FAILED
     json.dump(answer, sys.stdout)
     return 0
+
+
+def look(request: dict[str, Any]) -> dict[str, object]:
+    """Count what a clone at a commit would lack: submodules that stay empty, and LFS files that are pointers."""
+    users = {**_USERS, "GIT_ALTERNATE_OBJECT_DIRECTORIES": ":".join(request["objects"])}
+    empty, pointers, waiting = 0, 0, [(request["base"], _lenders(request), users)]
+    while waiting:
+        commit, lenders, where = waiting.pop()
+        pointers += _count_pointers(commit, where, can_fill=bool(request["lfs"]))
+        for _, inner, _, lent, _ in _gitlinks(commit, lenders, request["modules"], where):
+            users = {"GIT_DIR": f"{REPOSITORY}/{lent}", "GIT_WORK_TREE": "/"}
+            if lent is None or not _known((inner,), users):
+                empty += 1
+            else:
+                waiting.append((inner, (f"{lent}/",), users))
+    return {"empty": empty, "pointers": pointers}
 
 
 def make(request: dict[str, Any]) -> dict[str, object]:
@@ -72,7 +90,8 @@ def make(request: dict[str, Any]) -> dict[str, object]:
         first, *others = request["objects"]
         places = ":".join((*others, f"{TREE}/.git/objects"))
         found = {"GIT_OBJECT_DIRECTORY": first, "GIT_ALTERNATE_OBJECT_DIRECTORIES": places}
-        _tree("-c", "checkout.workers=0", "reset", "-q", "--hard", more=found)
+        # git-lfs finds its objects by the clone's own list of alternates.
+        _write_files({} if request["lfs"] else found, request["lfs"])
         _fill_submodules(request)
     _hide_cursor(request["cursor"])
     return {"base": base, "has_setup": _has_setup(request)}
@@ -252,35 +271,50 @@ def _fill_submodules(request: dict[str, Any]) -> None:
     `git submodule` isn't asked: it would fetch, by addresses and with commands that a commit may name. A submodule that
     can't be checked out stays an empty directory.
     """
-    own = "" if request["own"] == "." else f"{request['own']}/"
-    # Each repository's directory in the clone, its git directory there, and the user's, by its path in `REPOSITORY`.
-    waiting = [(TREE, f"{TREE}/.git", (own, "") if own else ("",))]
+    waiting = [(TREE, f"{TREE}/.git", _lenders(request))]
     while waiting:
         work, git, lenders = waiting.pop()
         where = {"GIT_DIR": git, "GIT_WORK_TREE": work}
-        addresses = _submodule_settings("url", ("--file", f"{REPOSITORY}/{lenders[-1]}config", "--no-includes"), where)
-        names = {path: name for name, path in _submodule_settings("path", ("--blob", "HEAD:.gitmodules"), where).items()}
-        for entry in _tree("ls-files", "--stage", "-z", more=where).split("\0"):
-            facts, _, path = entry.partition("\t")
-            name = names.get(path)
-            lent = next((one for at in lenders if (one := f"{at}modules/{name}") in request["modules"]), None)
-            if not facts.startswith("160000 ") or name not in addresses or lent is None:
-                continue
-            inner = (f"{work}/{path}", f"{git}/modules/{name}", (f"{lent}/",))
-            if _check_out(inner[0], inner[1], lent, facts.split()[1]):
-                _tree("config", f"submodule.{name}.url", without_password(addresses[name]), more=where)
-                waiting.append(inner)
+        for path, commit, name, lent, address in _gitlinks("HEAD", lenders, request["modules"], where):
+            if lent is not None and _check_out(f"{work}/{path}", f"{git}/modules/{name}", lent, commit, request["lfs"]):
+                _tree("config", f"submodule.{name}.url", without_password(address), more=where)
+                waiting.append((f"{work}/{path}", f"{git}/modules/{name}", (f"{lent}/",)))
+
+
+def _lenders(request: dict[str, Any]) -> tuple[str, ...]:
+    """Return the user's git directories in which repositories of submodules may be, as paths in `REPOSITORY`."""
+    return ("",) if request["own"] == "." else (f"{request['own']}/", "")
+
+
+def _gitlinks(
+    commit: str, lenders: tuple[str, ...], modules: Sequence[str], where: dict[str, str]
+) -> Iterator[tuple[str, str, str, str | None, str]]:
+    """Give each submodule of a commit: its path, commit and name, and, if the user has it, its repository and address."""
+    addresses = _submodule_settings("url", ("--file", f"{REPOSITORY}/{lenders[-1]}config", "--no-includes"), where)
+    known = _submodule_settings("path", ("--blob", f"{commit}:.gitmodules"), where)
+    names = {path: name for name, path in known.items()}
+    for facts, path in _listed(commit, where):
+        if facts.startswith("160000 "):
+            name = names.get(path, "")
+            places = (f"{at}modules/{name}" for at in lenders if name in addresses)
+            lent = next((place for place in places if place in modules), None)
+            yield path, facts.split()[2], name, lent, addresses.get(name, "")
 
 
 def _refresh_submodules(request: dict[str, Any]) -> None:
     """Bring the user's refs into the submodules' repositories of the clone: `git submodule update` needs no fetch then."""
-    own = "" if request["own"] == "." else f"{request['own']}/"
     for lent in request["modules"]:
-        git = f"{TREE}/.git/{lent.removeprefix(own)}"
+        git = f"{TREE}/.git/{lent.removeprefix(_lenders(request)[0])}"
         if os.path.isdir(git) and os.path.realpath(git) == git:
             where = {"GIT_DIR": git, "GIT_WORK_TREE": "/"}
             with suppress(Failed, OSError):  # the agent's work may stand in its place
                 _write_refs(_user_refs({"GIT_DIR": f"{REPOSITORY}/{lent}", "GIT_WORK_TREE": "/"}, where), where)
+
+
+def _listed(commit: str, where: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the entries of a commit's tree, each as `100644 blob 1f…` and its path."""
+    entries = (line.partition("\t") for line in _tree("ls-tree", "-r", "-z", "--full-tree", commit, more=where).split("\0"))
+    return [(facts, path) for facts, _, path in entries if path]
 
 
 def _submodule_settings(key: str, source: tuple[str, ...], where: dict[str, str]) -> dict[str, str]:
@@ -290,7 +324,7 @@ def _submodule_settings(key: str, source: tuple[str, ...], where: dict[str, str]
     return {name.removeprefix("submodule.").removesuffix(f".{key}"): value for name, _, value in found}
 
 
-def _check_out(work: str, git: str, lent: str, commit: str) -> bool:
+def _check_out(work: str, git: str, lent: str, commit: str, lfs: dict[str, str]) -> bool:
     """Make a submodule's repository, which borrows the user's objects, and its files; say whether they are there."""
     users, where = {"GIT_DIR": f"{REPOSITORY}/{lent}", "GIT_WORK_TREE": "/"}, {"GIT_DIR": git, "GIT_WORK_TREE": work}
     if os.path.realpath(work) != work or not os.path.isdir(work) or os.listdir(work) or os.path.lexists(git):
@@ -307,7 +341,7 @@ def _check_out(work: str, git: str, lent: str, commit: str) -> bool:
         # Else the commit would count as the agent's work, where none of the user's branches has it.
         _write_refs({**_user_refs(users, where), "refs/remotes/workspace/HEAD": commit}, where)
         _tree("update-ref", "--no-deref", "HEAD", commit, more=where)
-        _tree("reset", "-q", "--hard", more=where)
+        _write_files(where, lfs)
         _write(f"{work}/.git", f"gitdir: {os.path.relpath(git, work)}\n")
     except (Failed, OSError):
         shutil.rmtree(git, ignore_errors=True)
@@ -315,6 +349,35 @@ def _check_out(work: str, git: str, lent: str, commit: str) -> bool:
         os.makedirs(work, exist_ok=True)
         return False
     return True
+
+
+# Files
+
+
+def _write_files(where: dict[str, str], lfs: dict[str, str]) -> None:
+    """Write the files of HEAD, those of git-lfs whole where the user has their objects; it asks no server for others."""
+    offline = {"lfs.url": "http://127.0.0.1:0/", "lfs.standalonetransferagent": ""} if lfs else {}
+    given = (word for key, value in {**lfs, **offline}.items() for word in ("-c", f"{key}={value}"))
+    where = {**where, "GIT_LFS_SKIP_DOWNLOAD_ERRORS": "1"}
+    _tree("-c", "checkout.workers=0", *given, "reset", "-q", "--hard", more=where)
+
+
+def _count_pointers(commit: str, where: dict[str, str], *, can_fill: bool) -> int:
+    """Count the files of git-lfs in a commit that are pointers in a clone, for want of their objects or of git-lfs."""
+    listed = _listed(commit, where)
+    if not any(os.path.basename(path) == ".gitattributes" for _, path in listed):
+        return 0
+    where = {**where, "GIT_INDEX_FILE": "/tmp/index"}  # noqa: S108 - the sandbox's own
+    _tree("read-tree", commit, more=where)
+    paths = "\0".join(path for _, path in listed)
+    words = _tree("check-attr", "--cached", "-z", "--stdin", "filter", given=paths, more=where).split("\0")
+    filters = dict(zip(words[::3], words[2::3], strict=False))
+    blobs = "".join(f"{facts.split()[2]}\n" for facts, path in listed if filters.get(path) == "lfs")
+    sizes = _tree("cat-file", "--batch-check=%(objectsize) %(objectname)", given=blobs, more=where)
+    small = "".join(f"{blob}\n" for size, _, blob in (line.partition(" ") for line in sizes.splitlines()) if len(size) < 4)
+    found = _POINTER.findall(_tree("cat-file", "--batch", given=small, more=where))
+    places = (f"{where['GIT_DIR']}/lfs/objects/{name[:2]}/{name[2:4]}/{name}" for name in found)
+    return sum(not can_fill or not os.path.isfile(place) for place in places)
 
 
 def _hide_cursor(cursor: str) -> None:

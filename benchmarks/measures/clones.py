@@ -32,6 +32,7 @@ from substrat.daemon.clones.keeping import Keeping
 from substrat.daemon.clones.making import Making
 from substrat.daemon.clones.repository import Repositories
 from substrat.daemon.failpoints import Failpoints
+from substrat.daemon.sandboxes.person_git import PersonGit
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.workspaces.git_places import Borrowing
@@ -60,13 +61,19 @@ class _Parts:
         async def nothing_hidden() -> tuple[str, ...]:
             return ()
 
+        async def no_settings(_: Any) -> PersonGit:
+            return PersonGit()
+
         registry: Any = SimpleNamespace(config=Config(), now=time.time, points=Failpoints({}))
         sandbox = GitSandbox(bubblewrap, nothing_hidden)
         repositories = Repositories(sandbox, Borrowing(()))
         self.keeping = Keeping(registry, sandbox, repositories, Layout(root, root), root, Borrowing(()))
         trash = Trash(f"{root}/trash", lambda: None)
         unused: Any = None
-        self.making = Making(registry, unused, sandbox, repositories, trash, unused, f"{root}/trees", self.keeping, unused)
+        person: Any = SimpleNamespace(read=no_settings)
+        self.making = Making(
+            registry, unused, sandbox, repositories, trash, unused, f"{root}/trees", self.keeping, unused, person
+        )
 
     def make(self, clone: Clone) -> Clone:
         agent: Any = SimpleNamespace(id=clone.agent)

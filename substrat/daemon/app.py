@@ -203,8 +203,9 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
                 exec_sessions.run_own,
             )  # fmt: skip
             making = Making(
-                registry, families.waits, git_sandbox, repositories, trash, clone_wanted, layout.trees, keeping, setting_up
-            )
+                registry, families.waits, git_sandbox, repositories, trash, clone_wanted, layout.trees, keeping, setting_up,
+                preparer.person,
+            )  # fmt: skip
             disk_watch = DiskWatch(registry, accounting, layout, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
             preparation = TurnPreparation(
                 registry, accounting, layout, preparer, groups, protection, findings, sessions, making.refresh
@@ -243,7 +244,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
                 preparer.protector.borrowing, exec_sessions.check_none,
             )  # fmt: skip
             checkouts = Checkouts(registry, repositories, landing_git, host_git, lambda: preparer.protector.own_places)
-            clones = Clones(repositories, wishes, keeping, diffing, landings, pruning, restoring, checkouts)
+            clones = Clones(repositories, wishes, making, keeping, diffing, landings, pruning, restoring, checkouts)
             services = Services(
                 requests, families, AgentObjects(registry, families.overview), TurnQuestions(turns, groups), preparer,
                 checks, groups, layout, chats, sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming,

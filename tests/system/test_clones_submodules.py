@@ -1,7 +1,10 @@
-"""Submodules in private clones: filled from the user's own repositories, without a network, and nothing of them is lost."""
+"""Submodules and LFS files in private clones: filled from the user's own repositories, without a network, and not lost."""
+
+import os
 
 import pytest
 
+from tests.support import git_lfs
 from tests.system.test_clones import app, git
 
 __all__ = ["app"]
@@ -92,3 +95,57 @@ def test_a_clone_whose_submodules_are_as_they_were_goes(house, nested):
     house.start()
     house.spawn("fix", nested, "/shell ls", "--clone", "--network", "none")
     assert "its clone is removed" in house.ctl("rm", "fix").out
+
+
+def lacking(nested, words):
+    return f"begins in a clone in which {words} help later clones".replace("PATH", str(nested))
+
+
+def test_a_spawn_says_which_submodules_are_empty(house, nested):
+    house.start()
+    assert "notes" not in house.ok("spawn", "whole", "-w", nested, "--clone")
+    git(house, nested / "libs" / "json", "submodule", "--quiet", "deinit", "-f", "inner")
+    git(house, nested, *FILE, "submodule", "--quiet", "add", str(nested.parent / "inner"), "second")
+    git(house, nested, "commit", "-qm", "second")
+    (nested / ".git" / "modules" / "second").rename(house.home / "second")
+    (nested / ".git" / "modules" / "second").symlink_to(house.home / "second")
+    said = house.ok("spawn", "fix", "-w", nested, "--clone")["notes"]
+    link = "PATH/.git/modules/second is a link, which isn't followed"
+    remedy = "`git -C PATH submodule update --init --recursive`"
+    assert said == [lacking(nested, f"2 submodules are empty ({link}): {remedy}")]
+    house.ok("send", "fix", "--wait", "/shell ls -A second libs/json/inner")
+    assert house.shell("fix") == "libs/json/inner:\n\nsecond:\n"
+
+
+@pytest.mark.parametrize("filters", [git_lfs.INSTALLED, git_lfs.FILTERS])
+def test_lfs_files_are_whole_where_the_user_has_their_objects(house, nested, filters):
+    tools = house.directory / "tools"
+    git_lfs.install(tools)
+    lib, modules = nested / "libs" / "json", nested / ".git" / "modules"
+    for top, common in ((lib, modules / "libs" / "json"), (nested, nested / ".git")):
+        git_lfs.store(common, b"large\n")
+        (top / ".gitattributes").write_text("*.bin filter=lfs -text\n")
+        (top / "a.bin").write_text(git_lfs.pointer(b"large\n"))
+        (top / "b.bin").write_text(git_lfs.pointer(b"far\n"))
+        git(house, top, "add", "-A")
+        git(house, top, "commit", "-qm", "lfs")
+    for key, value in filters.items():
+        git(house, nested, "config", key, value)
+    house.start(config=f'[agent]\npath = ["{tools}"]\n', environment={"PATH": f"{tools}:{os.environ['PATH']}"})
+    said = house.ok("spawn", "fix", "-w", nested, "--clone", "--network", "none")["notes"]
+    assert said == [lacking(nested, "2 LFS files are pointers: `git -C PATH lfs pull`")]
+    look = "cat a.bin libs/json/a.bin b.bin; git status --short; git -C libs/json status --short"
+    house.ok("send", "fix", "--wait", f"/shell {look}")
+    assert house.shell("fix") == "large\nlarge\n" + git_lfs.pointer(b"far\n")
+    assert "its clone is removed" in house.ctl("rm", "fix").out
+
+
+def test_lfs_files_are_pointers_without_git_lfs_in_the_sandbox(house, nested):
+    git_lfs.store(nested / ".git", b"large\n")
+    (nested / ".gitattributes").write_text("*.bin filter=lfs -text\n")
+    (nested / "a.bin").write_text(git_lfs.pointer(b"large\n"))
+    git(house, nested, "add", "-A")
+    git(house, nested, "commit", "-qm", "lfs")
+    house.start()
+    said = house.ctl("spawn", "fix", "-w", nested, "--clone").err
+    assert lacking(nested, "1 LFS file is a pointer: `git -C PATH lfs pull`") in said

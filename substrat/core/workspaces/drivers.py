@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"""(["']?)(\w[\w.+-]*)\1((?:[ \t]+[^\s"']+)*)""")
 _SHELLS_SYNTAX = re.compile(r"[;&|<>()$`*?\[\]{}~#!\\]")
 _PLACEHOLDER = re.compile(r"%[A-Za-z]|[^%]*")
 _TAKES_A_PROGRAM = frozenset({"-f", "-e", "-c", "-m"})
-_LFS = re.compile(r"git-lfs (clean|smudge)( --skip)?( --)? %f|git-lfs filter-process( --skip)?")
+LFS = re.compile(r"git-lfs (clean|smudge)( --skip)?( --)? %f|git-lfs filter-process( --skip)?")
 """As `git lfs install` writes them."""
 _CRYPT = re.compile(r"""("?)git-crypt\1 (clean|smudge|diff)( --key-name=[\w-]+)?""")
 """As `git-crypt init` writes them."""
@@ -157,7 +157,7 @@ class Programs(NamedTuple):
 
     def may_filter(self, commands: Iterable[str]) -> bool:
         """Say whether a filter's commands may run."""
-        return all(_LFS.fullmatch(command) or self.is_plain(command) for command in commands)
+        return all(LFS.fullmatch(command) or self.is_plain(command) for command in commands)
 
 
 def quiet_filters(settings: GitSettings, programs: Programs) -> dict[str, str]:
@@ -186,7 +186,7 @@ def lfs_offline(settings: GitSettings) -> dict[str, str]:
 
 def lfs_files(selected: Mapping[str, str], settings: GitSettings) -> list[str]:
     """Return the files among those for which attributes name a filter whose filter is git-lfs's."""
-    lfs = {name for name, commands in settings.filters.items() if any(map(_LFS.fullmatch, commands))}
+    lfs = {name for name, commands in settings.filters.items() if any(map(LFS.fullmatch, commands))}
     return [path for path, name in selected.items() if name in lfs]
 
 

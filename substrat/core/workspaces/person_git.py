@@ -10,7 +10,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.workspaces import git_config
+from substrat.core.workspaces import drivers, git_config
 from substrat.core.workspaces.git_config import Setting
 
 if TYPE_CHECKING:
@@ -62,6 +62,16 @@ def holds_inside(setting: Setting) -> bool:
 def is_filter(setting: Setting) -> bool:
     """Say whether a setting is part of a filter, such as `filter.lfs.clean`."""
     return setting.section == "filter" and setting.subsection is not None and setting.key in _FILTER
+
+
+def lfs_filter(layer: Layer) -> dict[str, str]:
+    """Return the commands of the filter `lfs` that always hold and are git-lfs's own, such as `git-lfs smudge -- %f`."""
+    found = {
+        f"filter.lfs.{one.key}": one.value or ""
+        for one in layer.items
+        if isinstance(one, Setting) and is_filter(one) and one.subsection == "lfs" and one.key in {"smudge", "process"}
+    }
+    return found if all(map(drivers.LFS.fullmatch, found.values())) else {}
 
 
 def absent_filters(layer: Layer, is_visible: Callable[[str], bool]) -> dict[str, str]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.diffing import Diffing
     from substrat.daemon.clones.keeping import Keeping
     from substrat.daemon.clones.landing import Landings
+    from substrat.daemon.clones.making import Making
     from substrat.daemon.clones.pruning import Pruning
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.clones.restoring import Restoring
@@ -21,6 +22,7 @@ class Clones(NamedTuple):
     Args:
         repositories: the users' repositories.
         wishes: checks the clones that are asked for.
+        making: makes them.
         keeping: keeps the work in clones.
         diffing: compares it.
         landings: lands it.
@@ -31,6 +33,7 @@ class Clones(NamedTuple):
 
     repositories: Repositories
     wishes: CloneWishes
+    making: Making
     keeping: Keeping
     diffing: Diffing
     landings: Landings

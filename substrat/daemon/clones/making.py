@@ -15,14 +15,14 @@ import structlog
 import trio
 
 import substrat.treemaker
-from sandbox.spec import Bind, Mount
+from sandbox.spec import Bind, Mount, Tmpfs
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces.clone_life import PREPARING, CloneEvent
-from substrat.core.workspaces.clones import Clone, Stage
+from substrat.core.workspaces.clones import Clone, Stage, lacking_text
 from substrat.daemon.clones.git_sandbox import python_mounts, said
-from substrat.daemon.sandboxes import clone_mounts
+from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.workspaces import git_places
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.clones.setting_up import SettingUp
     from substrat.daemon.families.waits import Waits
+    from substrat.daemon.sandboxes.person_git import PersonGitReader
     from substrat.daemon.state.trash import Trash
     from substrat.daemon.workspaces.git_places import GitPlaces
 
@@ -63,6 +64,13 @@ class Made(msgspec.Struct, frozen=True):
     has_setup: bool
 
 
+class Lacking(msgspec.Struct, frozen=True):
+    """The answer of `treemaker` to a look."""
+
+    empty: int
+    pointers: int
+
+
 class Making:
     """Makes the clones of one daemon's agents.
 
@@ -76,6 +84,7 @@ class Making:
         directory: where the daemon's own trees are, unless the configuration says otherwise.
         keeping: keeps the work of a child's parent first.
         setting_up: sets them up.
+        person: reads the person's git configuration, which may have git-lfs.
     """
 
     def __init__(
@@ -89,6 +98,7 @@ class Making:
         directory: str,
         keeping: Keeping,
         setting_up: SettingUp,
+        person: PersonGitReader,
     ) -> None:
         self._registry = registry
         self._waits = waits
@@ -99,6 +109,7 @@ class Making:
         self._directory = directory
         self._keeping = keeping
         self._setting_up = setting_up
+        self._person = person
         self._plain: set[str] = set()
         self._busy: dict[str, trio.CancelScope] = {}
         self._done: dict[str, trio.Event] = {}
@@ -169,7 +180,8 @@ class Making:
         being_made = f"{clone.tree}.new"
         await trio.to_thread.run_sync(self._clear, clone.tree, being_made)
         self._trash.sweep_soon()
-        request = {**_request(clone, places), "base": base, "wip": clone.with_wip}
+        lfs = (await self._person.read(agent)).lfs
+        request = {**_request(clone, places), "task": "make", "base": base, "wip": clone.with_wip, "lfs": lfs}
         self._registry.points.before("tree made")
         made = msgspec.json.decode(await self._treemaker(being_made, places, request, with_wip=clone.with_wip), type=Made)
         await trio.to_thread.run_sync(os.rename, being_made, clone.tree)
@@ -204,18 +216,22 @@ class Making:
             return path
 
     async def _treemaker(
-        self, tree: str, places: GitPlaces, request: dict[str, object], *, with_wip: bool = False
+        self, tree: str | None, places: GitPlaces, request: dict[str, object], *, with_wip: bool = False
     ) -> bytes:
-        """Run `treemaker` on a tree and return its answer."""
+        """Run `treemaker` on a tree, None for a look at the repository, and return its answer."""
+        given = self._registry.config.agent
         mounts: tuple[Mount, ...] = (
-            Bind(tree, TREE, writable=True, held=True),
+            Bind(tree, TREE, writable=True, held=True) if tree is not None else Tmpfs(TREE, 1 << 20),
             Bind(places.common, REPOSITORY, held=True),
             *clone_mounts.object_mounts(places.objects, self._empty()),
             *((Bind(places.top, CHECKOUT, held=True),) if with_wip else ()),
+            # git-lfs may be there, as in the sandbox that keeps the clone's work.
+            *(Bind(path, path, optional=True) for path in dict.fromkeys((*given.bind_ro, *given.path))),
         )
         python, shown = python_mounts(_PROGRAM, substrat.treemaker.__file__)
         line = (python, "-I", "-S", _PROGRAM, msgspec.json.encode(request).decode())
-        done = await self._sandbox.run(line, (*shown, *mounts), seconds=_SECONDS)
+        variables = {"PATH": ":".join((*given.path, build_spec.PATH))}
+        done = await self._sandbox.run(line, (*shown, *mounts), seconds=_SECONDS, variables=variables)
         if done.status:
             raise SandboxFailed(f"the clone of {places.top} can't be made: {said(done)}")
         return done.output
@@ -231,6 +247,25 @@ class Making:
         self._registry.points.after("clone set up")
         return done
 
+    # A spawn
+
+    async def lacking(self, agent: Agent) -> str | None:
+        """Say, as the end of a sentence about an agent, what of the user's checkout its new clone lacks; None: nothing."""
+        clone = agent.clone
+        if clone is None or clone.base is None:
+            return None
+        lfs = (await self._person.read(agent)).lfs
+        try:
+            places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
+            await trio.to_thread.run_sync(prepare_directory, self._directory)
+            request = {**_request(clone, places), "task": "look", "base": clone.base, "lfs": lfs}
+            found = msgspec.json.decode(await self._treemaker(None, places, request), type=Lacking)
+        except SubstratError as problem:
+            log.info("what a clone lacks isn't known", agent=agent.name, reason=problem.message)
+            return None
+        links = git_places.modules(places.common).links
+        return lacking_text(clone.repository, found.empty, found.pointers, [f"{places.common}/{name}" for name in links])
+
     # A turn's start
 
     async def refresh(self, agent: Agent) -> None:
@@ -242,7 +277,7 @@ class Making:
         descendants = self._registry.family(agent)[1:]
         heads = {one.clone.name: one.clone.kept.head for one in descendants if one.clone is not None}
         known = {name: head for name, head in heads.items() if head is not None}
-        request = {**_request(agent.clone, places), "refresh": True, "agents": known}
+        request = {**_request(agent.clone, places), "task": "refresh", "agents": known}
         await self._treemaker(agent.clone.tree, places, request)
 
     async def renew(self, clone: Clone) -> None:
@@ -250,7 +285,7 @@ class Making:
         if await trio.to_thread.run_sync(_has_git_directory, clone.tree):
             return
         places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
-        await self._treemaker(clone.tree, places, {**_request(clone, places), "base": clone.kept.head, "renew": True})
+        await self._treemaker(clone.tree, places, {**_request(clone, places), "base": clone.kept.head, "task": "renew"})
 
     # Commits
 

@@ -48,6 +48,11 @@ class PersonGit(NamedTuple):
     unread: tuple[tuple[str, str], ...] = ()
 
     @property
+    def lfs(self) -> dict[str, str]:
+        """git-lfs's own filter, as far as it is set up and its program is there, for example `filter.lfs.smudge`."""
+        return {} if "lfs" in self.filters else person_git.lfs_filter(self.layer)
+
+    @property
     def absent(self) -> tuple[str, ...]:
         """What git in the sandbox lacks of it, each as the end of a sentence that begins with `is without`."""
         return (
