@@ -613,7 +613,8 @@ def _absorbed() -> set[bytes]:
 
 def _commits(path: bytes, *options: str) -> int:
     """Count the commits of a repository in the clone that none of its remotes' branches has; 1 where git can't tell."""
-    refs = ("HEAD", "--branches", "--glob=refs/stas[h]", "--not", "--remotes", "--")
+    # A commit of the clone may name one that HEAD has left, as after `git submodule update`.
+    refs = ("HEAD", "--branches", "--glob=refs/stas[h]", "--reflog", "--not", "--remotes", "--")
     said = _inside(path, *options, "rev-list", "--count", *refs)
     return int(said) if said.strip().isdigit() else 1
 

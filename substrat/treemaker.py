@@ -162,7 +162,9 @@ def _write_refs(wanted: dict[str, str], where: dict[str, str] | None = None) -> 
     gone = [ref for ref in present if ref not in wanted and ref.startswith("refs/remotes/") and where is None]
     old = [f"delete {ref}\0\0" for ref in gone]
     if new or old:
-        _tree("update-ref", "-z", "--stdin", "--no-deref", given="".join((*old, *new)), more=where)
+        # A commit that a branch of the user's has left is none of the agent's, as those that logs name may be.
+        line = ("-c", "core.logAllRefUpdates=false", "update-ref", "-z", "--stdin", "--no-deref")
+        _tree(*line, given="".join((*old, *new)), more=where)
     return len(new) + len(old)
 
 

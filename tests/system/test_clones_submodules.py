@@ -78,6 +78,11 @@ def test_a_submodules_commit_is_handed_over_as_a_bundle_and_the_superprojects_la
         (f"{COMMIT}; git rm -qf libs/json; git commit -qm 'without it'", "1 commit in a submodule"),
         ("cd libs/json; echo x >> lib.txt; git stash -q", "commits in submodules"),
         (
+            f"{COMMIT}; git -C libs/json checkout -q --detach; git -C libs/json branch -qD mine; "
+            "git switch -qc other HEAD~1; git submodule --quiet update",
+            "1 commit in a submodule",
+        ),
+        (
             "cd libs/json; echo x > x; mkdir -p {0}; echo x > {0}/exclude".format("../../.git/modules/libs/json/info"),
             "ignored file",
         ),
@@ -149,3 +154,30 @@ def test_lfs_files_are_pointers_without_git_lfs_in_the_sandbox(house, nested):
     house.start()
     said = house.ctl("spawn", "fix", "-w", nested, "--clone").err
     assert lacking(nested, "1 LFS file is a pointer: `git -C PATH lfs pull`") in said
+
+
+def test_a_clone_of_a_linked_worktree_has_its_submodules(house, nested):
+    linked = house.directory / "linked"
+    git(house, nested, "worktree", "add", "-q", str(linked))
+    git(house, linked, *FILE, "submodule", "--quiet", "update", "--init", "--recursive")
+    (linked / "libs" / "json" / "lib.txt").write_text("newer\n")
+    git(house, linked / "libs" / "json", "commit", "-qam", "newer")
+    git(house, linked, "commit", "-qam", "newer")
+    house.start()
+    said = house.ok("spawn", "fix", "-w", linked, "--clone", "--network", "none")
+    house.ok("send", "fix", "--wait", "/shell cat libs/json/lib.txt libs/json/inner/deep.txt; git status --short")
+    assert (house.shell("fix"), said.get("notes")) == ("newer\ndeep\n", None)
+
+
+def test_commits_of_the_users_that_come_later_and_a_check_find_their_submodules(house, nested):
+    house.start()
+    house.spawn("fix", nested, "/say hi", "--clone", "--network", "none")
+    lib = nested / "libs" / "json"
+    (lib / "lib.txt").write_text("newer\n")
+    git(house, lib, "commit", "-qam", "newer")
+    git(house, nested, "commit", "-qam", "newer")
+    house.ok("send", "fix", "--wait", "/shell git rebase -q workspace/main; git submodule update -q; cat libs/json/lib.txt")
+    assert house.shell("fix") == "newer\n"
+    house.ok("send", "fix", "--wait", "/shell echo x > x; git add x; git commit -qm x")
+    done = house.ctl("merge", "fix", "--check", "grep -q newer libs/json/lib.txt && git -C libs/json log -1")
+    assert done.code == 0, done
