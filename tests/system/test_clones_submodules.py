@@ -70,6 +70,12 @@ def test_a_submodules_commit_is_handed_over_as_a_bundle_and_the_superprojects_la
     assert "its clone is removed" in house.ctl("rm", "fix").out
 
 
+LEFT = (
+    "git -C libs/json checkout -q --detach; git -C libs/json branch -qD mine; git switch -qc other HEAD~1; "
+    "git submodule --quiet update"
+)
+
+
 @pytest.mark.parametrize(
     ("deeds", "told"),
     [
@@ -77,11 +83,7 @@ def test_a_submodules_commit_is_handed_over_as_a_bundle_and_the_superprojects_la
         ("echo x > libs/json/inner/new.txt", "files of repositories inside it"),
         (f"{COMMIT}; git rm -qf libs/json; git commit -qm 'without it'", "1 commit in a submodule"),
         ("cd libs/json; echo x >> lib.txt; git stash -q", "commits in submodules"),
-        (
-            f"{COMMIT}; git -C libs/json checkout -q --detach; git -C libs/json branch -qD mine; "
-            "git switch -qc other HEAD~1; git submodule --quiet update",
-            "1 commit in a submodule",
-        ),
+        (f"{COMMIT}; {LEFT}", "1 commit in a submodule"),
         (
             "cd libs/json; echo x > x; mkdir -p {0}; echo x > {0}/exclude".format("../../.git/modules/libs/json/info"),
             "ignored file",

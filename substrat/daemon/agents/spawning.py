@@ -94,6 +94,7 @@ class CloneRequest(NamedTuple):
     Args:
         directory: where trees lie.
         branch: None: `substrat/NAME`.
+        may_lack: whether there may be submodules or files of git-lfs where it begins.
     """
 
     directory: str
@@ -104,6 +105,7 @@ class CloneRequest(NamedTuple):
     base: str | None
     with_wip: bool = False
     source: str | None = None
+    may_lack: bool = False
 
 
 class ChildPlace(NamedTuple):

@@ -48,6 +48,8 @@ commit "$3/wip"
 git for-each-ref --count=1 --contains="$3/head" refs/heads refs/remotes 2>/dev/null | grep . || echo -
 git diff-tree --quiet "$3/head" "$3/wip" 2>/dev/null && echo same || echo -
 git rev-parse --quiet --verify "$3/asides" || echo -
+from=$(git rev-parse --quiet --verify "refs/heads/$2^{commit}" || commit "$1")
+git ls-tree -r --name-only "$from" 2>/dev/null | grep -m 1 -E '(^|/)[.]git(modules|attributes)$' || echo -
 """
 
 
@@ -63,6 +65,7 @@ class RepositoryFacts(NamedTuple):
         base: the commit that was asked for; None: there is none of that name.
         tip: the tip of the branch that was asked for; None: there is no such branch.
         has_unlanded: whether these hold commits or files that are nowhere else.
+        may_lack: whether there may be submodules or files of git-lfs where a clone begins.
     """
 
     places: GitPlaces
@@ -72,6 +75,7 @@ class RepositoryFacts(NamedTuple):
     base: str | None
     tip: str | None
     has_unlanded: bool
+    may_lack: bool
 
 
 # Succeeds if a branch, $1, has all changes of a head, $2, by whichever commits, such as those of a squash or a cherry-pick:
@@ -205,13 +209,14 @@ class Repositories:
             variables={"GIT_DIR": places.own},
         )
         lines = [None if line == "-" else line for line in os.fsdecode(done.output).splitlines()]
-        if len(lines) != 10:
+        if len(lines) != 11:
             raise GitFailed(f"git can't read {places.common}: `git status` in {places.top} says why")
-        head_ref, head, promisor, commit, tip, kept, wip, landed, same, asides = lines
+        head_ref, head, promisor, commit, tip, kept, wip, landed, same, asides, named = lines
         return RepositoryFacts(
             places, (head_ref or "").removeprefix("refs/heads/") or None, head, promisor, commit,
             tip if branch else None,
             has_unlanded=(kept is not None and landed is None) or (wip is not None and same is None) or asides is not None,
+            may_lack=named is not None,
         )  # fmt: skip
 
     async def lacking(self, places: GitPlaces, commit: str, files: tuple[str, ...]) -> Lacking | None:

@@ -115,6 +115,7 @@ class CloneWishes:
         request = CloneRequest(
             self.directory, top, facts.places.common, branch, branch if facts.tip is not None else facts.branch, base,
             with_wip=wish.wip,
+            may_lack=facts.may_lack,
         )  # fmt: skip
         if base is None:
             return Granted(request)

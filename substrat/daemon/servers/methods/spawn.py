@@ -118,7 +118,8 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if clone is not None:
             left = await trio.to_thread.run_sync(services.clones.repositories.left_out, clone.git_dir)
             notes += [_not_borrowed(path, clone.repository) for path in left]
-            notes += filter(None, (await services.clones.making.lacking(agent),))
+            if clone.may_lack and (text := await services.clones.making.lacking(agent)) is not None:
+                notes.append(text)
         notes += granted.notes
         notes += [f"is without {text}" for text in (await preparer.person.read(agent)).absent]
         return {
