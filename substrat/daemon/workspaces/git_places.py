@@ -120,10 +120,9 @@ def modules(common: str) -> Modules:
     """
     lent: list[str] = []
     links: list[str] = []
-    waiting = ["modules", *(f"worktrees/{name}/modules" for name in _names(f"{common}/worktrees"))]
-    for _ in range(_MOST_NAMES):
-        if not waiting or len(lent) >= _MOST_MODULES:
-            break
+    trees = _names(f"{common}/worktrees", _MOST_NAMES)
+    left, waiting = _MOST_NAMES, ["modules", *(f"worktrees/{name}/modules" for name in trees)]
+    while waiting and len(lent) < _MOST_MODULES:
         path = waiting.pop(0)
         if os.path.islink(f"{common}/{path}"):
             links.append(path)
@@ -131,7 +130,9 @@ def modules(common: str) -> Modules:
             lent.append(path)
             waiting.append(f"{path}/modules")
         else:  # of a name such as `libs/json` the first part is a directory of others
-            waiting += [f"{path}/{name}" for name in _names(f"{common}/{path}")]
+            names = _names(f"{common}/{path}", left)
+            left -= len(names)
+            waiting += [f"{path}/{name}" for name in names]
     return Modules(tuple(lent), tuple(links))
 
 
@@ -139,11 +140,11 @@ def _lends(git_dir: str) -> bool:
     return gitlink.is_repository(git_dir, git_dir) and _is_objects(f"{git_dir}/objects")
 
 
-def _names(path: str) -> list[str]:
+def _names(path: str, most: int) -> list[str]:
     """Return the names in a directory, the first that the kernel gives."""
     try:
         with os.scandir(path) as entries:
-            return sorted(entry.name for entry in islice(entries, _MOST_NAMES) if not entry.is_file(follow_symlinks=False))
+            return sorted(entry.name for entry in islice(entries, most))
     except OSError:
         return []
 
