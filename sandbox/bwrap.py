@@ -6,6 +6,7 @@ because arguments are readable by every user of the machine.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sandbox.spec import (
@@ -37,8 +38,23 @@ SECCOMP_FD = 6
 """The descriptor it finds the filter of `sandbox.seccomp` in. It applies it last, so it can still mount and unshare."""
 NETWORK_FD = 7
 """The descriptor that the `filtered` network's launcher hands the listeners over on; closed before bubblewrap runs."""
-FIRST_SOURCE_FD = 8
+GATE_FD = 8
+"""The descriptor of the socket at which a sandbox with late mounts waits for them (`GATE`); `remount` opens it."""
+FIRST_SOURCE_FD = 9
 """The first of the descriptors for `--bind-fd`; bubblewrap closes each when it is mounted."""
+STAGE = "/run/substrat/late"
+"""Where bubblewrap mounts what is moved to its place afterwards; agents can't write there."""
+# The sandbox's first program: it says that the mounts stand, and becomes the next program when an empty line answers it.
+# Any other line is the sandbox's end, and so is the end of the process that moves the mounts. The shell itself must write,
+# without a subshell, because that process enters the writer's namespaces. SIGPIPE would end the shell before its sentence.
+GATE = (
+    "/bin/sh", "-c",
+    f"""trap '' PIPE; printf . 2>/dev/null >&{GATE_FD}; trap - PIPE
+if read -r said <&{GATE_FD}; then [ "$said" ] || exec "$@" {GATE_FD}<&-
+else said="can't mount: the process that mounts has ended"; fi
+echo "substrat: $said" >&2; exit 1""",
+    "sh",
+)  # fmt: skip
 PRLIMIT = "/usr/bin/prlimit"
 """Sets the limits, inside: bubblewrap can't (prlimit(1) is part of util-linux, like mount and su)."""
 SETSID = "/usr/bin/setsid"
@@ -78,6 +94,12 @@ def held(spec: Spec) -> tuple[Bind, ...]:
     return tuple(mount for mount in ordered(spec.mounts) if isinstance(mount, Bind) and mount.held)
 
 
+def late(spec: Spec) -> dict[Bind, str]:
+    """Return the late mounts, outer ones first, each with the place that bubblewrap mounts it at."""
+    found = (mount for mount in ordered(spec.mounts) if isinstance(mount, Bind) and mount.late)
+    return {mount: f"{STAGE}/{number}" for number, mount in enumerate(found)}
+
+
 def options(
     spec: Spec, *, watched: bool = True, descriptors: Mapping[Bind, int] | None = None, tied: bool = False
 ) -> list[str]:
@@ -87,7 +109,8 @@ def options(
 
     Args:
         spec: the sandbox.
-        watched: whether bubblewrap finds `STATUS_FD`, to report to, `LOCK_FD` and `SECCOMP_FD` open.
+        watched: whether bubblewrap finds `STATUS_FD`, to report to, `LOCK_FD` and `SECCOMP_FD` open, and late mounts are
+            moved to their places afterwards; else it mounts them there itself.
         descriptors: the descriptor of each mount that is `held`.
         tied: whether the sandbox ends with the thread that started it, and with its command.
     """
@@ -99,12 +122,13 @@ def options(
         args.append("--die-with-parent")
     if spec.network is not Network.HOST and not spec.is_launched:
         args.append("--unshare-net")
-    found = descriptors or {}
+    found, stages = descriptors or {}, late(spec) if watched else {}
     for mount in ordered(spec.mounts):
+        staged = replace(mount, target=stages[mount]) if isinstance(mount, Bind) and mount in stages else mount
         if isinstance(mount, Bind) and mount in found:
-            args += ["--bind-fd" if mount.writable else "--ro-bind-fd", str(found[mount]), mount.target]
+            args += ["--bind-fd" if mount.writable else "--ro-bind-fd", str(found[mount]), staged.target]
         else:
-            args += _mount(mount)
+            args += _mount(staged)
     # Last, because bubblewrap itself needs to make mount points in its root until here.
     return [*args, "--remount-ro", "/", "--chdir", spec.workdir]
 
@@ -112,12 +136,13 @@ def options(
 def ordered(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
     """Order mounts so that a parent comes before mounts inside it, later ones covering earlier ones at the same place.
 
-    A read-only remount comes after the binds below it were made, so that their mount points could be.
+    Late ones come after all others. A read-only remount comes after the binds below it were made, so that their mount
+    points could be.
 
     Args:
         mounts: in any order.
     """
-    made = sorted((mount for mount in mounts if not isinstance(mount, ReadOnly)), key=lambda mount: _depth(mount.target))
+    made = sorted((mount for mount in mounts if not isinstance(mount, ReadOnly)), key=_turn)
     sealed = [mount for mount in mounts if isinstance(mount, ReadOnly)]
     return (*made, *sealed)
 
@@ -144,8 +169,8 @@ def describe(mount: Mount) -> str:
             return f"covered     {target}"
 
 
-def _depth(path: str) -> int:
-    return 0 if path == "/" else path.rstrip("/").count("/")
+def _turn(mount: Mount) -> tuple[bool, int]:
+    return isinstance(mount, Bind) and mount.late, 0 if mount.target == "/" else mount.target.rstrip("/").count("/")
 
 
 def _mount(mount: Mount) -> list[str]:

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import stat
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -69,13 +68,11 @@ class Bubblewrap:
         takes_descriptors: whether it has `--bind-fd`, which checks that the mounted file is the opened one: since
             0.10.0, and in older ones as distributions have patched them for flatpak's CVE-2024-42472 (Debian's
             0.8.0-2+deb12u1).
-        follows_links: whether it follows links while it makes mount points (`follows_links`), or may.
     """
 
     path: str
     version: tuple[int, ...]
     takes_descriptors: bool = False
-    follows_links: bool = False
 
     @property
     def has_overlay(self) -> bool:
@@ -264,42 +261,6 @@ def sandbox_obstacle(bwrap: Bubblewrap, run: Run = run) -> Obstacle | None:
     Takes some 10 ms; the caller remembers a good answer.
     """
     return _tried(bwrap, [bwrap.path, "--unshare-all", *_PROBE], run)
-
-
-FOLLOWS_LINKS = (
-    "it follows links while it makes mount points (CVE-2026-87766), so nothing is bound below a directory that an agent "
-    "may write"
-)
-
-
-def follows_links(bwrap: Bubblewrap, run: Run = run, scratch: str | None = None) -> bool | None:
-    """Find out whether a link in a directory that is shown leads bubblewrap's mount points out of it, by trying.
-
-    Releases before 0.12.0 follow one through `/oldroot`, where the host's file system is while they mount. Distributions
-    mend older ones too, so no version is believed.
-
-    Args:
-        bwrap: bubblewrap.
-        run: runs a program, as `run` does.
-        scratch: a directory to try it in; None: the system's for temporary files.
-
-    Returns:
-        None: it couldn't be tried, which says nothing.
-    """
-    try:
-        with tempfile.TemporaryDirectory(prefix="substrat-probe-", dir=scratch) as place:
-            inside, outside, file = (f"{place}/{name}" for name in ("inside", "outside", "file"))
-            os.mkdir(inside)
-            os.mkdir(outside)
-            os.symlink(f"/oldroot{outside}", f"{inside}/link")
-            with open(file, "wb"):
-                pass
-            mounts = ("--bind", inside, inside, "--ro-bind", file, f"{inside}/link/made")
-            done = run([bwrap.path, *_PROBE, *mounts, "/bin/true"])
-            # One that is mended says no; one that a signal ended has said nothing.
-            return True if os.listdir(outside) else None if done.returncode < 0 else False
-    except (OSError, subprocess.TimeoutExpired):
-        return None
 
 
 def filtered(bwrap: Bubblewrap, python: str, wanted: str = "auto", run: Run = run) -> Filtered:

@@ -12,9 +12,11 @@ import stat
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from sandbox import bwrap, netrelay
+from sandbox import bwrap, netrelay, remount
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sandbox.spec import Bind, Spec
 
 # Imported, not run as a script: then Python keeps its compiled form, which saves several milliseconds a launch.
@@ -58,8 +60,11 @@ def start(program: str, spec: Spec, *, by_descriptor: bool = False, tied: bool =
     # Not in `command`, which people see: the values may be secret.
     given = (word for name, value in spec.variables for word in ("--setenv", name, value))
     options = os.fsencode("\0".join((*given, *made, "")))
+    late = bwrap.late(spec)
+    mover = _mover(late) if late else ()
+    words = (*(bwrap.GATE if late else ()), *bwrap.program(spec))
     launcher = _launcher(spec, str(bwrap.NETWORK_FD))
-    return Start((*launcher, program, "--args", str(bwrap.OPTIONS_FD), "--", *bwrap.program(spec)), options, held)
+    return Start((*mover, *launcher, program, "--args", str(bwrap.OPTIONS_FD), "--", *words), options, held)
 
 
 def command(program: str, spec: Spec) -> tuple[str, ...]:
@@ -135,6 +140,17 @@ def netlaunch() -> tuple[str, ...]:
     if is_installed():
         return (INSTALLED,)
     return (sys.executable, "-I", "-S", "-c", _NETLAUNCH.format(os.path.dirname(SOURCE)))
+
+
+def _mover(late: Mapping[Bind, str]) -> tuple[str, ...]:
+    """Return the command that stands in front of the others to make late mounts when bubblewrap's own stand."""
+    paths = (path for mount, stage in late.items() for path in (stage, mount.target))
+    return (*remounter(), "launch", str(bwrap.GATE_FD), *paths, "--")
+
+
+def remounter() -> tuple[str, ...]:
+    """Return the command that runs `remount`."""
+    return (sys.executable, "-I", "-S", os.path.realpath(remount.__file__))
 
 
 def _launcher(spec: Spec, channel: str) -> tuple[str, ...]:

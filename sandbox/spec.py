@@ -45,6 +45,8 @@ class Bind:
         optional: whether a missing source is left out instead of failing the launch.
         held: whether an agent could put something else in the source's place, so that it is opened before and bound by its
             descriptor; it is there then.
+        late: whether an agent could put something else on the way to the target, so that `remount` mounts it, following
+            nothing, when bubblewrap's own mounts stand; bubblewrap looks its mount points up by path.
     """
 
     source: str
@@ -52,6 +54,7 @@ class Bind:
     writable: bool = False
     optional: bool = False
     held: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

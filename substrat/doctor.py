@@ -42,7 +42,7 @@ def examine(environ: Mapping[str, str]) -> list[CheckResult]:
     checks: tuple[Callable[[], CheckResult | None], ...] = (
         _python,
         lambda: finding,
-        lambda: _bubblewrap(loaded, found, tried=obstacle is None),
+        lambda: _bubblewrap(loaded, found),
         lambda: _namespaces(found, obstacle),
         _system_calls,
         lambda: _limits(loaded),
@@ -77,11 +77,9 @@ def _configuration(environ: Mapping[str, str]) -> tuple[configuration.Config, Ch
     return loaded, CheckResult("configuration", GOOD, path if os.path.exists(path) else f"defaults ({path} isn't there)")
 
 
-def _bubblewrap(loaded: configuration.Config, found: host.Bubblewrap | None, *, tried: bool) -> CheckResult:
+def _bubblewrap(loaded: configuration.Config, found: host.Bubblewrap | None) -> CheckResult:
     there = machine.Bwrap(found.path, found.version) if found is not None else None
-    is_weak = found is not None and found.new_enough and tried and host.follows_links(found)
-    weakness = host.FOLLOWS_LINKS if is_weak else None
-    return machine.bubblewrap(there, loaded.sandbox.bwrap, host.MINIMUM_BWRAP, weakness)
+    return machine.bubblewrap(there, loaded.sandbox.bwrap, host.MINIMUM_BWRAP)
 
 
 def _obstacle(found: host.Bubblewrap | None) -> host.Obstacle | None:

@@ -1,40 +1,62 @@
-"""Mount points that bubblewrap makes below directories that agents write, where it follows links (CVE-2026-87766)."""
+"""Mount points below directories that agents write: bubblewrap before 0.12.0 follows links there (CVE-2026-87766)."""
 
-import pytest
+import os
 
-from sandbox import host
-from tests.support.optional import present
+from tests.support.waiting import wait_until
+
+FLIP = """
+import ctypes, os, sys, time
+path, other = sys.argv[1].encode(), sys.argv[2].encode()
+exchange = ctypes.CDLL(None).renameat2
+open("flips", "w").close()
+while os.path.exists("flips"):
+    exchange(-100, path, -100, other, 2)
+    time.sleep(0.0005)
+"""
 
 
-@pytest.fixture
-def followed(house):
-    """A house whose bubblewrap follows links; one that is mended needs none of these refusals."""
-    if not host.follows_links(present(host.find_bubblewrap())):
-        pytest.skip("this bubblewrap follows no links")
-    return house.start()
+def flipping(house, writer, target):
+    """Let an agent make `inner` a repository and exchange it for a link that leads out of sandboxes that are being made."""
+    work = house.show(writer)["workspace"]
+    os.symlink(f"/oldroot{target}", f"{work}/link")
+    with open(f"{work}/flip.py", "w", encoding="utf-8") as file:
+        file.write(FLIP)
+    house.ok("send", writer, "/shell git init -q inner; python3 flip.py inner link")
+    wait_until(lambda: os.path.exists(f"{work}/flips"), "the flips")
+    return lambda: os.unlink(f"{work}/flips")
 
 
-def test_nothing_is_bound_below_a_directory_that_an_agent_may_write(followed):
-    work = followed.workspace()
+def test_a_bind_below_a_directory_that_an_agent_writes_is_made_and_holds(house):
+    house.start()
+    work = house.workspace()
     (work / "inner" / "deep").mkdir(parents=True)
-    refused = followed.ctl("spawn", "a", "-w", work, "--bind-ro", work / "inner" / "deep")
-    assert (refused.code, "because a may write there" in refused.error) == (1, True), refused
-    assert "install bubblewrap 0.12.0 or newer" in refused.error
-    assert followed.ok("ls") == []
-    assert "CVE-2026-87766" in followed.log
+    tries = "/shell touch inner/deep/x; touch inner/y"
+    house.ok("spawn", "a", "-w", work, "--bind-ro", work / "inner" / "deep", "--wait", tries)
+    assert (work / "inner" / "y").exists()
+    assert not (work / "inner" / "deep" / "x").exists()
+    assert house.ctl("exec", "a", "--", "touch", "inner/deep/x").code == 1
 
 
-def test_an_agent_whose_bind_another_can_lead_elsewhere_by_now_has_no_more_turns(followed):
-    data = followed.workspace("data")
-    (data / "x" / "y").mkdir(parents=True)
-    binds = ("--bind-ro", data, "--bind-ro", data / "x" / "y")
-    followed.ok("spawn", "reader", "-w", followed.workspace(), *binds, "--wait", "/shell true")
-    assert followed.show("reader")["turn"]["outcome"] == "success"
-    followed.ok("spawn", "writer", "-w", data / "x")
-    followed.ctl("send", "reader", "--wait", "/shell true")
-    found = followed.show("reader")
-    assert (found["attention"]["kind"], "because writer may write there" in found["turn"]["error"]) == ("failed", True)
-    refused = followed.ctl("exec", "reader", "--", "true")
-    assert (refused.code, "because writer may write there" in refused.error) == (1, True)
-    followed.ok("end", "writer")
-    assert followed.ok("send", "reader", "--wait", "/shell true")["turn"]["outcome"] == "success"
+def test_a_link_that_flips_on_the_way_to_a_mount_point_leads_nothing_out(house):
+    house.start()
+    outside, work = house.workspace("outside"), house.workspace("data")
+    (work / "inner" / "deep").mkdir(parents=True)
+    house.ok("spawn", "writer", "-w", work, "--wait", "/shell true")
+    binds = ("--bind", work, "--bind-ro", work / "inner" / "deep")
+    house.ok("spawn", "reader", "-w", house.workspace(), *binds, "--wait", "/shell true")
+    stop = flipping(house, "writer", outside)
+    codes = [house.ctl("exec", "reader", "--", "true").code for _ in range(40)]
+    stop()
+    assert os.listdir(outside) == []
+    assert set(codes) <= {0, 1}
+
+
+def test_a_repository_that_is_made_and_flipped_during_a_turn_leads_nothing_out(house):
+    house.start()
+    outside, work = house.workspace("outside"), house.workspace("data")
+    house.ok("spawn", "writer", "-w", work, "--wait", "/shell true")
+    stop = flipping(house, "writer", outside)
+    codes = [house.ctl("exec", "writer", "--", "true").code for _ in range(40)]
+    stop()
+    assert os.listdir(outside) == []
+    assert set(codes) <= {0, 1}

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from sandbox import host, launch
-from sandbox.host import Bubblewrap, find_bubblewrap, follows_links, sandbox_obstacle
+from sandbox.host import Bubblewrap, find_bubblewrap, sandbox_obstacle
 from sandbox.spec import Bind, Devices, Directory, Network, Processes, Spec, Tmpfs
 
 
@@ -109,16 +109,6 @@ def test_a_failure_in_no_encoding_is_told(fake):
 def test_a_bubblewrap_that_went_away(tmp_path):
     obstacle = sandbox_obstacle(Bubblewrap(str(tmp_path / "gone"), (0, 8, 0)))
     assert str(tmp_path / "gone") in obstacle.remedy
-
-
-@pytest.mark.parametrize(("does", "found"), [
-    ("for word; do case $word in */made) touch ${word%/inside/link/made}/outside/made;; esac; done", True),
-    ("exit 1", False), ("exit 0", False), ("kill -9 $$", None),
-], ids=["follows it", "refuses", "follows nothing", "is killed"])  # fmt: skip
-def test_a_probe_that_was_killed_says_nothing_about_links(fake, tmp_path, does, found):
-    tried = Bubblewrap(fake(f"{does}\n"), (0, 11, 0))
-    assert follows_links(tried, scratch=str(tmp_path)) is found
-    assert follows_links(tried, scratch=str(tmp_path / "full disk")) is None
 
 
 def test_system_mounts_show_programs_and_no_secrets():

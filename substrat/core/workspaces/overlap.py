@@ -37,7 +37,6 @@ class Claim(NamedTuple):
         policy: its network and binds.
         git: git directories elsewhere that its workspace's repository is in; it may write there too.
         lent: its further variables and its ssh-agent.
-        shown_at: where its sandbox shows its workspace, if that is another path: a clone is shown in the checkout's place.
     """
 
     name: str
@@ -45,13 +44,11 @@ class Claim(NamedTuple):
     policy: Policy
     git: tuple[str, ...] = ()
     lent: frozenset[tuple[str, str]] = frozenset()
-    shown_at: str | None = None
 
     @classmethod
     def of(cls, agent: Agent, git: tuple[str, ...] = ()) -> Claim:
         """Return an agent's claim."""
-        shown_at = agent.clone.repository if agent.clone is not None else None
-        return cls(agent.name, agent.host_directory, agent.policy, git, lent(agent.environment, agent.ssh_agent), shown_at)
+        return cls(agent.name, agent.host_directory, agent.policy, git, lent(agent.environment, agent.ssh_agent))
 
     @property
     def writable(self) -> tuple[str, ...]:
@@ -176,35 +173,6 @@ def _refused(writer: Claim, ruled: Claim) -> str:
 
 def _meeting(writer: Claim, ruled: Claim) -> str:
     return next(path for path in writer.writable if _within(path, ruled.workspace) or _within(ruled.workspace, path))
-
-
-def refusal_of_loose_mounts(claim: Claim, others: Iterable[Claim], configured: Iterable[str] = ()) -> str | None:
-    """Say which bind of an agent's could be led elsewhere while it is mounted, None when none could.
-
-    bubblewrap before 0.12.0 follows links while it makes mount points (CVE-2026-87766). A bind below a directory that the
-    sandbox shows too has its mount point in that directory, and an agent that may write there can put a link in its way.
-
-    Args:
-        claim: the agent.
-        others: all other agents that haven't ended.
-        configured: paths that every sandbox shows (`agent.bind_ro`).
-    """
-    writers = (claim, *others)
-    binds = (*(bind.path for bind in claim.policy.binds), *configured)
-    shown = ((claim.shown_at or claim.workspace, claim.workspace), *zip(binds, binds, strict=True))
-    for bind in binds:
-        for place, directory in shown:
-            if bind == place or not _within(bind, place):
-                continue
-            path = directory + bind[len(place) :]
-            for writer in writers:
-                if any(path != one and _within(path, one) for one in (*writer.writable, *writer.git)):
-                    return (
-                        f"{bind} can't be bound below {place}, because {writer.name} may write there and this "
-                        f"bubblewrap follows links that are put in its way (CVE-2026-87766): install bubblewrap 0.12.0 or "
-                        f"newer, or bind a directory outside of {place}"
-                    )
-    return None
 
 
 def refusal_of_mixed(claim: Claim, found: Iterable[Overlap]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.netrelay import PORT
@@ -132,6 +133,7 @@ def spec(
         shared: the directory of the host that its family shares.
     """
     is_proxied = agent.policy.network is Network.FILTERED and mode is NetworkMode.PROXY
+    workspace = tuple(_workspace(agent, agent_dir, protected, objects))
     mounts = (
         *host.system,
         *_machine(host),
@@ -146,10 +148,10 @@ def spec(
         Bind(agent_dir.socket_dir, SOCKET_DIR_IN_SANDBOX),
         *([Bind(shared, SHARED_IN_SANDBOX, writable=True)] if shared else []),
         *([Bind(host.relay, RELAY_IN_SANDBOX)] if is_proxied else []),
-        *_workspace(agent, agent_dir, protected, objects),
+        *workspace,
         *further,
     )
-    mounts = (*mounts, *_parents(mounts, host), ReadOnly("/run/substrat"), ReadOnly("/dev"))
+    mounts = (*_late(mounts, workspace, agent), *_parents(mounts, host), ReadOnly("/run/substrat"), ReadOnly("/dev"))
     policy = agent.policy
     ports = AllowList.of(policy.allow).ports if policy.network is Network.FILTERED and not is_proxied else ()
     program = (host.python, "-I", "-S", RELAY_IN_SANDBOX, str(PORT), agent_dir.network_socket_in_sandbox)
@@ -271,7 +273,7 @@ def _workspace(agent: Agent, agent_dir: AgentDir, protected: ProtectedPaths, obj
 
     An agent can't rename a mount, so each directory that holds a protected path is mounted over itself.
     """
-    cursor = os.path.join(agent.workspace, PROGRAM.places.workspace)
+    cursor = _cursor(agent)
     # Each once, because a descriptor is closed when it is mounted.
     own = (agent.workspace,) if agent.clone is None else ()
     if agent.clone is not None:
@@ -284,6 +286,33 @@ def _workspace(agent: Agent, agent_dir: AgentDir, protected: ProtectedPaths, obj
     for path in dict.fromkeys((*protected.read_only, *protected.missing)):
         if path != cursor:
             yield Bind(path, path, held=True)
+
+
+def _cursor(agent: Agent) -> str:
+    return os.path.join(agent.workspace, PROGRAM.places.workspace)
+
+
+def _late(mounts: tuple[Mount, ...], workspace: tuple[Mount, ...], agent: Agent) -> Iterator[Mount]:
+    """Mark the binds below directories that sandboxes may write, in which an agent could put a link in their way.
+
+    A clone's own aren't marked: only its agent's sandboxes write there, and in each of them these are mounts, which can't
+    be renamed.
+    """
+    written = {mount.target for mount in workspace if isinstance(mount, Bind) and mount.held}
+    own: set[str] = set()
+    if agent.clone is not None:
+        own = {_cursor(agent), *(mount.target for mount in clone_mounts.mounts(agent.clone, (), ""))}
+    for mount in mounts:
+        if isinstance(mount, Bind) and mount.target not in own and not written.isdisjoint(_above(mount.target)):
+            yield replace(mount, late=True)
+        else:
+            yield mount
+
+
+def _above(path: str) -> Iterator[str]:
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
 
 
 def _etc(agent: Agent, agent_dir: AgentDir, host: HostFacts, *, has_names: bool) -> tuple[Mount, ...]:

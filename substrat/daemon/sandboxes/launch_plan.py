@@ -75,7 +75,7 @@ def descriptors(plan: LaunchPlan, standard: Sequence[int], turn_dir: TurnDir) ->
         )
         reserve.allocate_beforehand(opened[0], _ROOM_FOR_STATUS)
         files = [*standard, *opened]
-        before = [*files, *[None] * (NETWORK_FD - len(files)), channel]
+        before = [*files, *[None] * (NETWORK_FD - len(files)), channel, None]  # `remount` opens `bwrap.GATE_FD`
         assert len(before) == FIRST_SOURCE_FD
         yield [*before, *plan.sources]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -27,12 +26,10 @@ class Machine:
 
     Args:
         registry: has the configuration.
-        scratch: a directory to try something in.
     """
 
-    def __init__(self, registry: Registry, scratch: str) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._scratch = scratch
         self._bubblewrap: host.Bubblewrap | None = None
         self._mode: tuple[tuple[str, ...], NetworkMode] | None = None
 
@@ -66,12 +63,7 @@ class Machine:
             obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found, _run)
             if obstacle is not None:
                 raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
-            follows = await trio.to_thread.run_sync(host.follows_links, found, _run, self._scratch)
-            if follows is None:  # tried again at the next sandbox
-                return replace(found, follows_links=True)
-            if follows:
-                log.warning(f"bubblewrap has a defect: {host.FOLLOWS_LINKS}", path=found.path)
-            self._bubblewrap = replace(found, follows_links=follows)
+            self._bubblewrap = found
         return self._bubblewrap
 
     async def network_mode(self, agent: Agent) -> NetworkMode | None:

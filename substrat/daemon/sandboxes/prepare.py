@@ -19,7 +19,6 @@ from substrat.core.agents import environment
 from substrat.core.agents.cgroup_limits import CgroupLimits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
-from substrat.core.workspaces import overlap
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import (
     authorities,
@@ -37,7 +36,7 @@ from substrat.daemon.sandboxes.person_git import PersonGitReader
 from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
 from substrat.daemon.workspaces import checking
 from substrat.daemon.workspaces.protector import WorkspaceProtector
-from substrat.errors import PolicyDenied, SandboxFailed, StateUnusable, WorkspaceUnusable
+from substrat.errors import SandboxFailed, StateUnusable, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from sandbox.spec import Bind, Mount, Spec
@@ -128,7 +127,7 @@ class SandboxPreparer:
         self._user = user
         self._environ = environ
         self._cgroups = cgroups
-        self.machine = Machine(registry, layout.state)
+        self.machine = Machine(registry)
         self.protector = WorkspaceProtector(registry, layout, user, environ)
         # In the user's own runtime directory, not this daemon's: the list is the same for all daemons of the machine.
         self.unreadable = UnreadablePaths(_unreadable_note(environ))
@@ -236,12 +235,6 @@ class SandboxPreparer:
         """
         bubblewrap = await self.machine.find_bubblewrap()
         mode = await self.machine.network_mode(agent)
-        configured = self._config.agent.bind_ro
-        if bubblewrap.follows_links and (agent.policy.binds or configured):
-            claims = self._registry.claims(agent.id)
-            loose = overlap.refusal_of_loose_mounts(self._registry.claim(agent), claims, configured)
-            if loose is not None:
-                raise PolicyDenied(loose)
         await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)
         await self.write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify_and_make_folders, agent)

@@ -6,14 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from substrat import paths
-from substrat.core.workspaces import overlap
 from substrat.daemon.sandboxes import binds, program
 from substrat.daemon.workspaces import checking
-from substrat.errors import PolicyDenied, SandboxFailed, SubstratError
+from substrat.errors import SandboxFailed, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.rights import SharedPath
-    from substrat.core.workspaces.overlap import Claim
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
     from substrat.daemon.state.layout import Layout
@@ -83,14 +81,6 @@ class SpawnChecks:
             os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
         )
         return binds.check(writable, read_only, directory, self._user, own)
-
-    async def check_mounts(self, claim: Claim) -> None:
-        """Raise `PolicyDenied` if a bind of a new agent could be led elsewhere while it is mounted."""
-        configured = self._registry.config.agent.bind_ro
-        if not (claim.policy.binds or configured) or not (await self._preparer.machine.find_bubblewrap()).follows_links:
-            return
-        if (loose := overlap.refusal_of_loose_mounts(claim, self._registry.claims(), configured)) is not None:
-            raise PolicyDenied(loose)
 
     def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
         """Check an ssh-agent's socket for a new agent; raises the errors of `binds.check_ssh_agent`."""

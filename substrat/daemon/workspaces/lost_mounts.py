@@ -189,7 +189,7 @@ async def mount_again(program: tuple[str, ...], first: int, modes: str, paths: l
         modes: a letter for each path, `r` for read-only and `w` for writable.
         paths: the paths, outer ones first.
     """
-    command = (*program, str(first), modes, *paths)
+    command = (*program, "cover", str(first), modes, *paths)
     try:
         with trio.fail_after(_MOUNT_SECONDS):
             done = await helper.run(command, {})

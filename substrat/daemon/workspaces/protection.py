@@ -14,7 +14,6 @@ One task checks one change after the other, because agents that share a workspac
 from __future__ import annotations
 
 import os
-import sys
 import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import structlog
 import trio
 
-from sandbox import remount
+from sandbox import launch
 from substrat.core.workspaces.protection import ABSENT, Copy, Treatment
 from substrat.daemon.kernel.ratelimit import Share
 from substrat.daemon.workspaces import copies, replacing
@@ -101,17 +100,14 @@ class Protection:
         consequences: ends sandboxes, sets changed files aside, and tells a person.
         layout: the daemon's directories.
         known: says which contents stood in a repository before an agent (`tip_proofs.TipProofs.known`).
-        python: the interpreter that runs `sandbox/remount.py`.
     """
 
-    def __init__(
-        self, registry: Registry, consequences: Consequences, layout: Layout, known: Known, python: str = sys.executable
-    ) -> None:
+    def __init__(self, registry: Registry, consequences: Consequences, layout: Layout, known: Known) -> None:
         self._registry = registry
         self.consequences = consequences
         self._layout = layout
         self._known = known
-        self._command = (python, "-I", "-S", os.path.realpath(remount.__file__))
+        self._command = launch.remounter()
         self._names = ProtectedNames()
         self._sandboxes: dict[str, ProtectedSandbox] = {}
         self._dirty: set[str] = set()
@@ -248,10 +244,10 @@ class Protection:
 
     def _gone_in(self, sandbox: ProtectedSandbox) -> list[str]:
         """Return the protected paths that aren't mounted in a sandbox; one that isn't set up yet is looked at later."""
+        began = time.thread_time()
         first = sandbox.control.first_process()
         if first is None or not self._set_up.is_set_up(sandbox):
             return []
-        began = time.thread_time()
         lost = unprotected(sandbox, first)
         if not lost:
             self._share.spend(time.thread_time() - began)

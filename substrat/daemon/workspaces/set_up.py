@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from sandbox.bwrap import STAGE
 from substrat.daemon.kernel import procfs
 
 if TYPE_CHECKING:
@@ -19,6 +20,14 @@ log = structlog.get_logger("substrat.protection")
 _PAUSE, _SECONDS, _LONG_PAUSE = 0.005, 2.0, 0.2
 """The kernel doesn't report when bubblewrap has mounted everything (some 10 ms). A sandbox that isn't ready after
 the seconds, for example because a person has frozen it, is checked with the long pause between checks."""
+
+
+def _waits(first: int) -> bool:
+    """Say whether a sandbox waits for late mounts (`bwrap.GATE`); only `remount` moves them from where they stand."""
+    try:
+        return any(mount.point.startswith(f"{STAGE}/") for mount in procfs.mounts(first))
+    except ProcessLookupError:
+        return False  # it has just ended
 
 
 class SetUpWatch:
@@ -51,7 +60,7 @@ class SetUpWatch:
         first = sandbox.control.first_process()
         if first is None or sandbox.name in self._ended:
             return False
-        if not procfs.children(first):
+        if not procfs.children(first) or _waits(first):
             self._unready.setdefault(sandbox.name, trio.current_time())
             self._is_waited_for.set()
             return False

@@ -89,7 +89,7 @@ async def test_no_first_look_at_bubblewrap_is_killed_like_an_agent_either(bench,
     fake.write_text(f"#!/bin/sh\nread score < {SCORE}; echo $score >> {scores}; echo bubblewrap 0.11.0\n")
     fake.chmod(0o755)
     registry: Any = SimpleNamespace(config=SimpleNamespace(sandbox=SimpleNamespace(bwrap=str(fake))))
-    machine, is_done = Machine(registry, str(tmp_path)), False
+    machine, is_done = Machine(registry), False
 
     async def look():
         nonlocal is_done

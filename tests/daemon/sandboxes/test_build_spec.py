@@ -85,7 +85,7 @@ def test_the_workspace_is_writable_and_its_cursor_directory_is_ours():
         assert source_of(built, f"/home/me/work/.git/{name}") == (f"/home/me/work/.git/{name}", False)
     assert source_of(built, "/home/me/work/.git/HEAD") == ("/home/me/work/.git/HEAD", True)
     assert source_of(built, "/home/me/work/.envrc") == ("/home/me/work/.envrc", False)
-    assert Bind("/home/me/work/.git", "/home/me/work/.git", writable=True, held=True) in built.mounts
+    assert Bind("/home/me/work/.git", "/home/me/work/.git", writable=True, held=True, late=True) in built.mounts
 
 
 def test_a_worktree_has_its_repositorys_git_directory_but_not_the_other_worktrees():

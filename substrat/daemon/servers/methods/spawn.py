@@ -11,10 +11,8 @@ from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.records import Priority, Restore
-from substrat.core.agents.rights import Policy
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
-from substrat.core.workspaces.overlap import Claim
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.clones.wishes import CloneWish
 from substrat.daemon.servers.methods.request import OperatorRequest, Seconds, about
@@ -96,9 +94,6 @@ class AgentSpawn(OperatorRequest, frozen=True):
         clone = granted.clone
         session, model = await self._adopted(services, workspace)
         binds = checks.check_binds(self.bind, self.bind_ro, workspace)
-        directory, shown_at = (clone.directory, clone.repository) if clone is not None else (workspace, None)
-        policy = Policy(Network.NONE, binds=binds)
-        await checks.check_mounts(Claim(self.name or "the new agent", directory, policy, shown_at=shown_at))
         ssh_agent = self.ssh_agent
         if ssh_agent is not None:
             ssh_agent = checks.check_ssh_agent(ssh_agent, workspace, binds)

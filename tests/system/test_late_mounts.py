@@ -1,0 +1,61 @@
+"""A sandbox that waits for its late mounts, while the daemon is killed or what moves the mounts is."""
+
+import os
+import signal
+
+import pytest
+
+from sandbox import bwrap, host
+
+# Stops the process that moves the mounts, once: the sandbox then waits for it.
+BUBBLEWRAP = """#!/bin/sh
+case "$*" in *--args*)
+    if mkdir {directory}/once 2>/dev/null; then
+        read mover < /proc/$$/task/$$/children
+        kill -STOP $mover
+        echo $mover > {directory}/mover
+    fi;;
+esac
+exec "{bubblewrap}" "$@"
+"""
+
+
+@pytest.fixture
+def mover(house, until):
+    """The pid of the stopped process that moves the mounts of a turn of `anna`, which waits for it."""
+    script, noted = house.directory / "bwrap", house.directory / "mover"
+    script.write_text(BUBBLEWRAP.format(directory=house.directory, bubblewrap=host.find_bubblewrap().path))
+    script.chmod(0o755)
+    house.start(config=f'[sandbox]\nbwrap = "{script}"\n')
+    work = house.workspace(git=True)
+    house.ok("spawn", "anna", "-w", work, "/shell touch begun; touch .git/config")
+    until(lambda: noted.exists() and noted.read_text(), "the process that moves the mounts")
+    until(lambda: any(waits(pid) for pid in house.sandboxed()), "the sandbox at the gate")
+    assert not (work / "begun").exists()
+    return int(noted.read_text())
+
+
+def waits(pid):
+    """Say whether a process is a sandbox's first program at the gate."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().split(b"\0")[:3] == [os.fsencode(word) for word in bwrap.GATE[:3]]
+    except OSError:
+        return False
+
+
+def test_a_turn_begins_and_ends_well_though_the_daemon_is_killed_while_its_sandbox_waits(house, mover):
+    house.kill()
+    house.start()
+    assert house.show("anna")["state"] == "running"
+    os.kill(mover, signal.SIGCONT)
+    turn = house.wait("anna", "idle")["turn"]
+    assert (turn["number"], turn["outcome"]) == (1, "success")
+    assert "Read-only file system" in house.shell("anna")
+    assert house.events("anna", "workspace:protected-again") == [], "a sandbox that waits has lost no mount"
+
+
+def test_a_turn_whose_process_that_mounts_is_killed_is_tried_again(house, mover):
+    os.kill(mover, signal.SIGKILL)
+    turn = house.wait("anna", "idle")["turn"]
+    assert (turn["number"], turn["outcome"]) == (2, "success")
