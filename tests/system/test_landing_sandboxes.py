@@ -1,6 +1,7 @@
 """The sandboxes of a landing, which are as many however many clones the repository has."""
 
 import os
+import shutil
 from collections import Counter
 
 import pytest
@@ -89,3 +90,31 @@ def test_a_landing_waits_for_no_look_at_other_clones(noted):
     noted.land("two")
     (noted.directory / "hold").unlink()
     wait_until(lambda: noted.behind("three") == 6, "the look's end")
+
+
+def test_git_runs_on_the_host_to_move_a_branch_or_to_make_a_working_copy_and_for_nothing_else(house, app):
+    """Sandboxes have a PATH of their own, in which this git isn't."""
+    me(house, app)
+    tools, real = house.directory / "tools", shutil.which("git")
+    tools.mkdir()
+    (tools / "git").write_text(f'#!/bin/sh\necho "$*" >>{tools}/host\nexec {real} "$@"\n')
+    (tools / "git").chmod(0o755)
+    house.start(environment={"PATH": f"{tools}:{os.environ['PATH']}"})
+    (app / "mine.txt").write_text("mine\n")
+    for name in ("one", "two"):
+        house.ok("spawn", name, "-w", app, "--clone", "--wip", "--wait", commit(f"{name}.txt"))
+    house.ok("send", "one", "--wait", f"/shell git branch x; {commit('more.txt').removeprefix('/shell ')}")
+    house.ok("diff", "one", "--wip")
+    house.ok("clones")
+    assert not (tools / "host").exists()
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "mine")
+    assert merged(house, "one")[1][0]["outcome"] == "landed"
+    house.ok("checkout", "two", house.directory / "copy")
+    verbs = [line.split()[2] for line in (tools / "host").read_text().splitlines()]
+    asks, writes = (
+        {"config", "rev-parse", "diff-files", "diff-index", "diff-tree"},
+        {"update-index", "merge", "reset", "worktree"},
+    )
+    assert set(verbs) == asks | writes
+    assert verbs.count("merge") == 1
