@@ -58,9 +58,9 @@ def out_of_memory(sentence: str) -> Failure:
     return Failure("out-of-memory", sentence, passes=False)
 
 
-# bubblewrap compares its mounts with the files that were opened before, and says one of the first three when they differ. The
-# fourth it says when a file of the system that was to be covered is gone, as after an upgrade of its package. The last comes
-# from a sandbox whose late mounts couldn't be made (`bwrap.GATE`), because another agent has put a link there for example.
+# bubblewrap compares its mounts with the files that were opened before, and says one of the first three when they differ.
+# The fourth it says when a file of the system that was to be covered is gone, as after an upgrade of its package. The last
+# comes from a sandbox whose late mounts could not be made (`bwrap.GATE`), because an agent has put a link there.
 _REPLACED = re.compile(
     r"bwrap: (?:Race condition binding dirfd|Can't find source path /proc/self/fd/|Can't get type of source"
     r"|Can't create \w+ contents for)"
