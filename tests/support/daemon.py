@@ -211,7 +211,7 @@ class DaemonFixture:
     ) -> Any:
         """Start a daemon without waiting for it; `executed` when the program itself matters, see `forked`."""
         if config is not None or not self.config.exists():
-            self.config.write_text(_in_place(config or ""))
+            self.configure(config or "")
         self.agent = agent or self.agent
         more = {"SUBSTRAT_AGENT_BINARY": str(self.agent), **(environment or {})}
         words: list[StrPath] = ["--state-dir", self.state, "--runtime-dir", self.runtime]
@@ -226,6 +226,10 @@ class DaemonFixture:
         process.log = log
         self._started.append(process)
         return process
+
+    def configure(self, config: str) -> None:
+        """Write the configuration."""
+        self.config.write_text(_in_place(config))
 
     def start(self, **how: Any) -> Self:
         """Start a daemon and wait until it answers."""

@@ -316,7 +316,7 @@ class Story:
             self.revive()
 
     def configure(self, config):
-        self.house.config.write_text(config)
+        self.house.configure(config)
         self.revive()
         told = self.house.log.count("configuration reloaded")
         self.house.daemon.send_signal(signal.SIGHUP)

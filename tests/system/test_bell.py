@@ -37,7 +37,7 @@ def rung(daemon):
 
 
 def reload(house, until, config):
-    house.config.write_text(config)
+    house.configure(config)
     told = house.log.count("configuration reloaded")
     house.daemon.send_signal(signal.SIGHUP)
     until(lambda: house.log.count("configuration reloaded") > told, "the reload")
