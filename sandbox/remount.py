@@ -42,6 +42,7 @@ MOVE_MOUNT_T_EMPTY_PATH = 0x40
 MOUNT_ATTR_RDONLY = 1
 MOUNT_ATTR_NOSUID = 2
 MOUNT_ATTR_NODEV = 4
+S_IFMT, S_IFDIR = 0o170000, 0o040000
 _CREDENTIALS = 12
 """Bytes of a `struct ucred`: pid, uid and gid."""
 
@@ -90,8 +91,9 @@ def launch(gate: int, paths: list[str], program: list[str]) -> int:
 def _serve(ours: "_socket.socket", paths: list[str]) -> None:
     """Wait for a sandbox's first program, make its late mounts, and answer it; one that has ended gets no answer."""
     # Its lock, its output and the other end of the socket are the sandbox's alone, so that they end with it.
-    os.closerange(0, ours.fileno())
-    os.closerange(ours.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number != ours.fileno():
+            os.closerange(number, number + 1)  # no error for the one that the list itself had
     said, credentials, *_ = ours.recvmsg(1, _socket.CMSG_SPACE(_CREDENTIALS))
     if not said:
         return
@@ -132,14 +134,20 @@ def enter(pid: int) -> None:
 
 
 def move(source: str, target: str) -> None:
-    """Move the mount at a path to another one.
+    """Move the mount at a path to another one, which is made where it is missing, as bubblewrap makes mount points.
+
+    For example a clone has no directory `data` that git ignores, and the agent was given yours.
 
     Raises:
-        OSError: one of them isn't there, is a link or lies behind one, or the mount can't be moved.
+        OSError: one of them is a link or lies behind one, or the mount can't be moved.
     """
     moved = _open(source)
     try:
-        found = _open(target)
+        try:
+            found = _open(target)
+        except FileNotFoundError:
+            _make(target, is_directory=os.fstat(moved).st_mode & S_IFMT == S_IFDIR)
+            found = _open(target)
         try:
             _move(target, moved, found)
         finally:
@@ -167,6 +175,29 @@ def cover(path: str, *, is_writable: bool) -> None:
             os.close(tree)
     finally:
         os.close(found)
+
+
+def _make(path: str, *, is_directory: bool) -> None:
+    """Make a directory, or an empty file, and the directories above it; a link on the way is an error."""
+    *above, name = path.strip("/").split("/")
+    place = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    for part in above:
+        _make_one(part, place, is_directory=True)
+        inner = os.open(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+        os.close(place)
+        place = inner
+    _make_one(name, place, is_directory=is_directory)
+    os.close(place)
+
+
+def _make_one(name: str, place: int, *, is_directory: bool) -> None:
+    try:
+        if is_directory:
+            os.mkdir(name, 0o755, dir_fd=place)
+        else:
+            os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=place))
+    except FileExistsError:
+        pass
 
 
 def _open(path: str) -> int:

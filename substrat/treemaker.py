@@ -257,7 +257,7 @@ def _leave_out(cursor: str) -> None:
     if pattern in known.splitlines():
         return
     _write(path, f"{known.rstrip() or '/*'}\n{pattern}\n")
-    if tracked := _tree("ls-files", "-z", "--", cursor):
+    if tracked := _tree("--literal-pathspecs", "ls-files", "-z", "--", cursor):
         _tree("update-index", "-z", "--skip-worktree", "--stdin", given=tracked)
         for name in tracked.split("\0"):  # those of a clone that was made before git left the directory out
             if name and os.path.isfile(f"{TREE}/{name}"):
@@ -384,10 +384,10 @@ def _count_pointers(commit: str, where: dict[str, str], *, can_fill: bool) -> in
 
 def _hide_cursor(cursor: str) -> None:
     """Keep the directory that is mounted over in each turn out of the clone's commits, and make it, to be mounted over."""
-    tracked = _tree("ls-files", "-z", "--", cursor)
+    tracked = _tree("--literal-pathspecs", "ls-files", "-z", "--", cursor)
     if tracked:
         _tree("update-index", "-z", "--skip-worktree", "--stdin", given=tracked)
-    _write(f"{TREE}/.git/info/exclude", f"/{cursor}/\n")
+    _write(f"{TREE}/.git/info/exclude", f"/{_GLOB.sub(_ESCAPED, cursor)}/\n")
     if not os.path.lexists(f"{TREE}/{cursor}"):
         os.makedirs(f"{TREE}/{cursor}")
 

@@ -61,31 +61,23 @@ def read(request: dict[str, Any]) -> dict[str, object]:
     """Copy the included files into the clone and `OUT/files`, a script to `OUT/script`, and return the commands.
 
     Args:
-        request: `base`, the commit for commands; `include`, the one for the list of files, or null; `is_child`, whether
-            `base` is its parent's; `places`, the directories that may hold `worktrees.json`, the first one counts; `own`,
-            the checkout's git directory from the common one; `refused`, paths in the checkout that no agent may have.
+        request: `base`, the commit for commands; `include`, the one for the list of files, or null; `is_strange`, whether
+            nothing is done that `base` asks for; `places`, the directories that may hold `worktrees.json`, the first one
+            counts; `own`, the checkout's git directory from the common one; `refused`, paths in the checkout that no agent
+            may have.
     """
     os.mkdir(f"{OUT}/{FILES}", 0o755)
     included = 0
     left_out: list[str] = []
-    if not request["is_child"] and not _is_users(request["base"]):
-        return {"commands": [], "included": 0, "left_out": [], "is_strange": True}
     include = request["include"]
-    if include is not None and _is_users(include) and (patterns := _blob(include, INCLUDE)) is not None:
+    if request["is_strange"]:
+        asking = (INCLUDE, *(f"{place}/worktrees.json" for place in request["places"]))
+        asks = any(_blob(request["base"], name) is not None for name in asking)
+        return {"commands": [], "included": 0, "left_out": [], "is_strange": asks}
+    if include is not None and (patterns := _blob(include, INCLUDE)) is not None:
         names = [name for name in _wanted(patterns, request) if not _is_refused(name, request["refused"])]
         included, left_out = _copy_all(names)
     return {"commands": _commands(request), "included": included, "left_out": left_out[:20]}
-
-
-def _is_users(commit: str) -> bool:
-    """Say whether a commit is in a branch or a tag of the user's: an agent's own could name any ignored file.
-
-    The clone is asked which commit it is: the user's repository doesn't have that of his uncommitted changes yet.
-    """
-    name = _run("rev-parse", "--verify", f"{commit}^{{commit}}", more={"GIT_DIR": f"{TREE}/.git"}).decode().strip()
-    refs = ("refs/heads", "refs/remotes", "refs/tags")
-    listed = ("for-each-ref", "--count=1", f"--contains={name}", *refs)
-    return bool(_run(*listed, more={"GIT_DIR": REPOSITORY}, fine=(0, 128, 129)))
 
 
 def _commands(request: dict[str, Any]) -> list[str]:

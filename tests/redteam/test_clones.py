@@ -130,7 +130,7 @@ def test_a_clone_of_an_agents_commit_gets_no_ignored_file_that_the_commit_names(
     assert ".worktreeinclude" in house.shell("next").split()
     assert "secret.key" not in house.shell("next").split()
     (told,) = house.events("next", "clone:setup")
-    assert "is in no branch of yours" in told["text"]
+    assert "is in no branch or tag of yours" in told["text"]
     house.git(app, "branch", "mine", "refs/substrat/fix/head")
     house.spawn("trusted", app, "/shell cat secret.key", "--clone", "--base", "mine")
     assert house.shell("trusted") == "mine\n"

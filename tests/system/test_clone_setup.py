@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import wait_until
+from tests.system.test_landing import me
 
 READ = "cat $ROOT_WORKTREE_PATH/.env > made; echo $PWD"
 
@@ -173,3 +174,28 @@ def test_ending_an_agent_ends_its_set_up(house, app):
     house.ok("end", "fix")
     wait_until(lambda: not sleepers(mark), "the set-up is dead")
     assert house.show("fix")["state"] == "ended"
+
+
+def test_a_commit_that_you_amend_meanwhile_stays_the_one_that_sets_its_clone_up(house, app):
+    me(house, app)
+    settings = app / ".cursor" / "worktrees.json"
+    settings.parent.mkdir()
+    settings.write_text('{"setup-worktree": ["mkdir node_modules"]}')
+    (app / ".gitignore").write_text("node_modules\n")
+    house.git(app, "add", "-A")
+    house.git(app, "commit", "-qm", "set up")
+    house.start(config='[clone]\ncheck_room = "setup"\n')
+    house.spawn("fix", app, "/shell echo a > a; git add a; git commit -qm a", "--clone")
+    house.git(app, "commit", "-q", "--amend", "-m", "amended")
+    landed = house.ctl("merge", "fix", "--check", "ls node_modules")
+    assert landed.code == 0, landed
+
+
+def test_uncommitted_files_of_a_repository_without_commits_go_along(house):
+    work = house.directory / "fresh"
+    work.mkdir()
+    house.git(work, "init", "-q", "-b", "main")
+    (work / "f").write_text("x\n")
+    house.start()
+    house.ok("spawn", "fix", "-w", work, "--clone", "--wip", "--wait", "/shell cat f")
+    assert house.shell("fix") == "x\n"

@@ -241,3 +241,15 @@ def test_a_lock_of_the_persons_git_is_named_and_stays(house, app):
     lock.unlink()
     house.ok("send", "fix", "--wait", "/shell echo 3 > a")
     assert "couldn't" not in kept(house)[-1]
+
+
+def test_a_name_is_free_again_when_all_its_work_is_in_a_branch(house, app):
+    house.start()
+    house.spawn(
+        "fix", app, "/shell git checkout -qb topic; echo t > t; git add t; git commit -qm t; git checkout -q -", "--clone"
+    )
+    house.ok("rm", "fix")
+    refused = house.ctl("spawn", "fix", "-w", app, "--clone")
+    assert (refused.code, "git log --glob=refs/substrat/fix --not --branches" in refused.error) == (1, True)
+    git(house, app, "merge", "-q", "refs/substrat/fix/asides^2")
+    house.ok("spawn", "fix", "-w", app, "--clone")

@@ -59,3 +59,18 @@ def test_a_turn_whose_process_that_mounts_is_killed_is_tried_again(house, mover)
     os.kill(mover, signal.SIGKILL)
     turn = house.wait("anna", "idle")["turn"]
     assert (turn["number"], turn["outcome"]) == (2, "success")
+
+
+def test_a_place_of_yours_that_a_clone_lacks_is_shown_in_it(house):
+    work = house.workspace("app", git=True)
+    (work / ".gitignore").write_text("data\none.env\n")
+    house.git(work, "add", "-A")
+    house.git(work, "commit", "-qm", "ignore them")
+    (work / "data" / "deep").mkdir(parents=True)
+    (work / "data" / "deep" / "f").write_text("mine\n")
+    (work / "one.env").write_text("A=1\n")
+    house.start(config=f'[agent]\nbind_ro = ["{work}/one.env"]\n')
+    look = "/shell cat data/deep/f one.env; echo x >> one.env; git status --short"
+    house.ok("spawn", "fix", "-w", work, "--clone", "--bind-ro", work / "data/deep", "--wait", look)
+    assert [line for line in house.shell("fix").splitlines() if "one.env: " not in line] == ["mine", "A=1"]
+    assert (work / "one.env").read_text() == "A=1\n"

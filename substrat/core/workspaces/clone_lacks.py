@@ -64,3 +64,9 @@ def parse(output: bytes) -> Lacking:
     listed = [(entry[:2], entry[3:].removesuffix("/")) for entry in entries if entry]
     ignored = tuple(path for state, path in listed if state == "!!")
     return Lacking(brings == "yes", int(size), len(listed) - len(ignored), ignored)
+
+
+def parse_begun(output: bytes) -> Lacking | None:
+    """Read what there is of it where the checkout's status took too long; None: not even the size was there."""
+    facts = output.split(b"\0")[:-1][:2]
+    return parse(b"\0".join((*facts, b""))) if len(facts) == 2 else None

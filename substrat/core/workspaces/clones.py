@@ -29,7 +29,7 @@ _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
 """Characters and sequences that no ref may hold (git-check-ref-format(1))."""
 
 
-def lacking_text(repository: str, empty: int, pointers: int, links: Sequence[str]) -> str | None:
+def unfilled_text(repository: str, empty: int, pointers: int, links: Sequence[str]) -> str | None:
     """Say what a new clone lacks, as the end of a sentence whose subject is its agent; None: nothing.
 
     Args:
@@ -162,6 +162,7 @@ class Clone:
         notice_turn: the number of the turn that has got them; None: they wait.
         failed_head: the head whose check failed last, merged with the branch; None: none did.
         failed_line: what that check said last, or why it couldn't run.
+        is_strange: whether it began at a commit that was in no branch or tag of the user's: its files set nothing up.
     """
 
     agent: str
@@ -190,6 +191,7 @@ class Clone:
     notice_turn: int | None = None
     failed_head: str | None = None
     failed_line: str | None = None
+    is_strange: bool = False
 
     def ref(self, name: str) -> str:
         """Return one of its refs in the user's repository: `ref("head")` is `refs/substrat/fix-login/head`."""

@@ -95,6 +95,7 @@ class CloneRequest(NamedTuple):
         directory: where trees lie.
         branch: None: `substrat/NAME`.
         may_lack: whether there may be submodules or files of git-lfs where it begins.
+        is_strange: whether it begins at a commit that is in no branch or tag of the user's.
     """
 
     directory: str
@@ -106,6 +107,7 @@ class CloneRequest(NamedTuple):
     with_wip: bool = False
     source: str | None = None
     may_lack: bool = False
+    is_strange: bool = False
 
 
 class ChildPlace(NamedTuple):
@@ -211,6 +213,7 @@ def _clone(agent_id: str, name: str, request: SpawnRequest) -> Clone | None:
     return Clone(
         agent_id, name, os.path.join(wanted.directory, agent_id), wanted.repository, wanted.git_dir, request.workspace,
         wanted.branch or f"substrat/{name}", wanted.target, wanted.base, with_wip=wanted.with_wip, source=wanted.source,
+        is_strange=wanted.is_strange,
     )  # fmt: skip
 
 

@@ -191,9 +191,9 @@ class LandingGit:
             GitFailed: git can't do it.
         """
         start = found.start(clone)
-        if start is not None and start == clone.base:
-            await self._check_clean(clone, persons)
         way = found.way(landing, start)
+        if way != standing.AS_IS and start is not None and start == clone.base:
+            await self._check_clean(clone, persons)
         if way == standing.AS_IS:
             return await self.changes(clone, persons, found.begin, head)
         if landing.mode is LandingMode.FF_ONLY:

@@ -20,7 +20,7 @@ from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces.clone_life import PREPARING, CloneEvent
-from substrat.core.workspaces.clones import Clone, Stage, lacking_text
+from substrat.core.workspaces.clones import Clone, Stage, unfilled_text
 from substrat.daemon.clones.git_sandbox import python_mounts, said
 from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.state.events import DaemonEvent
@@ -64,7 +64,7 @@ class Made(msgspec.Struct, frozen=True):
     has_setup: bool
 
 
-class Lacking(msgspec.Struct, frozen=True):
+class Unfilled(msgspec.Struct, frozen=True):
     """The answer of `treemaker` to a look."""
 
     empty: int
@@ -249,7 +249,7 @@ class Making:
 
     # A spawn
 
-    async def lacking(self, agent: Agent) -> str | None:
+    async def unfilled(self, agent: Agent) -> str | None:
         """Say, as the end of a sentence about an agent, what of the user's checkout its new clone lacks; None: nothing."""
         clone = agent.clone
         if clone is None or clone.base is None:
@@ -259,12 +259,12 @@ class Making:
             places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
             await trio.to_thread.run_sync(prepare_directory, self._directory)
             request = {**_request(clone, places), "task": "look", "base": clone.base, "lfs": lfs}
-            found = msgspec.json.decode(await self._treemaker(None, places, request), type=Lacking)
+            found = msgspec.json.decode(await self._treemaker(None, places, request), type=Unfilled)
         except SubstratError as problem:
             log.info("what a clone lacks isn't known", agent=agent.name, reason=problem.message)
             return None
         links = git_places.modules(places.common).links
-        return lacking_text(clone.repository, found.empty, found.pointers, [f"{places.common}/{name}" for name in links])
+        return unfilled_text(clone.repository, found.empty, found.pointers, [f"{places.common}/{name}" for name in links])
 
     # A turn's start
 

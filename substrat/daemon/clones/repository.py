@@ -13,6 +13,7 @@ from sandbox.spec import Bind, Tmpfs
 from substrat.core.workspaces import clone_lacks
 from substrat.core.workspaces.clones import PREFIX
 from substrat.daemon.clones.git_sandbox import GitFailed, said
+from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.workspaces import git_places
 from substrat.errors import SandboxFailed
 
@@ -47,9 +48,10 @@ commit "$3/head"
 commit "$3/wip"
 git for-each-ref --count=1 --contains="$3/head" refs/heads refs/remotes 2>/dev/null | grep . || echo -
 git diff-tree --quiet "$3/head" "$3/wip" 2>/dev/null && echo same || echo -
-git rev-parse --quiet --verify "$3/asides" || echo -
+git rev-list --max-count=1 "$3/asides^@" --not "$3/wip" --branches --remotes 2>/dev/null | grep . || echo -
 from=$(git rev-parse --quiet --verify "refs/heads/$2^{commit}" || commit "$1")
 git ls-tree -r --name-only "$from" 2>/dev/null | grep -m 1 -E '(^|/)[.]git(modules|attributes)$' || echo -
+git for-each-ref --count=1 --contains="$from" refs/heads refs/remotes refs/tags 2>/dev/null | grep . || echo -
 """
 
 
@@ -66,6 +68,7 @@ class RepositoryFacts(NamedTuple):
         tip: the tip of the branch that was asked for; None: there is no such branch.
         has_unlanded: whether these hold commits or files that are nowhere else.
         may_lack: whether there may be submodules or files of git-lfs where a clone begins.
+        is_strange: whether a clone begins at a commit that no branch, remote branch or tag has.
     """
 
     places: GitPlaces
@@ -76,6 +79,7 @@ class RepositoryFacts(NamedTuple):
     tip: str | None
     has_unlanded: bool
     may_lack: bool
+    is_strange: bool
 
 
 # Succeeds if a branch, $1, has all changes of a head, $2, by whichever commits, such as those of a squash or a cherry-pick:
@@ -209,18 +213,18 @@ class Repositories:
             variables={"GIT_DIR": places.own},
         )
         lines = [None if line == "-" else line for line in os.fsdecode(done.output).splitlines()]
-        if len(lines) != 11:
+        if len(lines) != 12:
             raise GitFailed(f"git can't read {places.common}: `git status` in {places.top} says why")
-        head_ref, head, promisor, commit, tip, kept, wip, landed, same, asides, named = lines
+        head_ref, head, promisor, commit, tip, kept, wip, landed, same, asides, named, owner = lines
         return RepositoryFacts(
             places, (head_ref or "").removeprefix("refs/heads/") or None, head, promisor, commit,
             tip if branch else None,
             has_unlanded=(kept is not None and landed is None) or (wip is not None and same is None) or asides is not None,
-            may_lack=named is not None,
+            may_lack=named is not None, is_strange=owner is None,
         )  # fmt: skip
 
     async def lacking(self, places: GitPlaces, commit: str, files: tuple[str, ...]) -> Lacking | None:
-        """Return what a checkout has beside a commit, None where git doesn't say so in time.
+        """Return what a checkout has beside a commit, None where git can't say so; after some seconds without its status.
 
         Args:
             places: the checkout's.
@@ -233,6 +237,8 @@ class Repositories:
                 (Bind(places.top, places.top, held=True), *self.reading(places.common)),
                 seconds=_LACKING_SECONDS, variables={"GIT_DIR": places.own, "GIT_WORK_TREE": places.top},
             )  # fmt: skip
+        except TookTooLong as late:
+            return clone_lacks.parse_begun(late.output)
         except SandboxFailed:
             return None
         return clone_lacks.parse(done.output) if done.status == 0 else None

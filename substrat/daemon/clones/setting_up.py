@@ -113,7 +113,10 @@ class SettingUp:
         await trio.to_thread.run_sync(_make_anew, place.setup, place.setup_log)
         found = await self.read(clone, clone.tree, place.setup, empty)
         if found.is_strange:
-            return f"not set up: {clone.base[:12]} is in no branch of yours, so what it asks for isn't done"
+            return (
+                "not set up: the commit that the clone began at is in no branch or tag of yours, so nothing is done that "
+                "it asks for: make a branch of it, and spawn an agent anew"
+            )
         if not found.commands and not found.included and not found.left_out:
             return None
         if found.commands:
@@ -138,7 +141,7 @@ class SettingUp:
         request = {
             "base": _committed(clone),
             "include": self._include_commit(clone),
-            "is_child": clone.source is not None,
+            "is_strange": clone.is_strange,
             "places": list(dict.fromkeys(os.path.normpath(f"{at}/{PROGRAM.places.workspace}") for at in (below, "."))),
             "own": os.path.relpath(places.own, places.common),
             "refused": [os.path.relpath(path, places.top) for path in refused if is_within(path, places.top)],
@@ -166,7 +169,7 @@ class SettingUp:
         """
         for _ in range(self._registry.config.limits.depth + 1):
             if clone.source is None:
-                return _committed(clone)
+                return None if clone.is_strange else _committed(clone)
             parent = self._registry.get(clone.source)
             if parent is None or parent.clone is None:
                 return None

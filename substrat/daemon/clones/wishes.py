@@ -115,7 +115,7 @@ class CloneWishes:
         request = CloneRequest(
             self.directory, top, facts.places.common, branch, branch if facts.tip is not None else facts.branch, base,
             with_wip=wish.wip,
-            may_lack=facts.may_lack,
+            may_lack=facts.may_lack, is_strange=base is not None and facts.is_strange,
         )  # fmt: skip
         if base is None:
             return Granted(request)
@@ -179,5 +179,6 @@ def _check(facts: RepositoryFacts, wish: CloneWish, name: str) -> None:
     if facts.has_unlanded:
         raise Refused(
             f"refs/substrat/{name} in {top} holds work of an earlier {name} that is in no branch: `git log "
-            f"refs/substrat/{name}/head` shows it; bring it into a branch, or choose another name"
+            f"--glob=refs/substrat/{name} --not --branches` shows it; bring it into a branch, remove these refs, as "
+            f"`substratctl clones prune` prints it, or choose another name"
         )

@@ -270,6 +270,7 @@ class CloneRow(NamedTuple):
     branches: Annotated[tuple[tuple[str, int], ...], TALLY]
     stashes: Annotated[int, COUNT]
     hidden: Annotated[int, COUNT]
+    is_strange: Annotated[bool, FLAG]
 
 
 class GateRow(NamedTuple):

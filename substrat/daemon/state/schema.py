@@ -220,6 +220,7 @@ MIGRATIONS = (
     ALTER TABLE clones ADD COLUMN branches TEXT NOT NULL DEFAULT '[]';
     ALTER TABLE clones ADD COLUMN stashes INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE clones ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE clones ADD COLUMN is_strange INTEGER NOT NULL DEFAULT 0;
     """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""

@@ -113,7 +113,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if clone is not None:
             left = await trio.to_thread.run_sync(services.clones.repositories.left_out, clone.git_dir)
             notes += [_not_borrowed(path, clone.repository) for path in left]
-            if clone.may_lack and (text := await services.clones.making.lacking(agent)) is not None:
+            if clone.may_lack and (text := await services.clones.making.unfilled(agent)) is not None:
                 notes.append(text)
         notes += granted.notes
         notes += [f"is without {text}" for text in (await preparer.person.read(agent)).absent]
