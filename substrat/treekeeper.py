@@ -9,10 +9,10 @@ was; `seed`, the clone's own index; `status` and `asides`, git's words about the
 answer.
 The agent's filters run in this sandbox and may write there too, so nothing of it is believed outside of such a sandbox.
 
-Usage: a JSON object with the members `last_head`, `last_wip` and `last_asides`, commits or null, and `known`, names of
-commits that the user's repository has. Exit status 0: stdout has a JSON object (`Report` there says its members), and
-`OUT/pack` is there if anything is new; 3: it can't be kept, and stderr says why in one line; 4: there is more new work than
-a file may have.
+Usage: a JSON object with the members `last_head`, `last_wip` and `last_asides`, commits or null, `known`, names of commits
+that the user's repository has, and `asides`, whether work that isn't HEAD's is kept too. Exit status 0: stdout has a JSON
+object (`Report` there says its members), and `OUT/pack` is there if anything is new; 3: it can't be kept, and stderr says
+why in one line; 4: there is more new work than a file may have.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ PACK = "pack"
 FAILED, TOO_LARGE = 3, 4
 
 ASIDES = """\
+for name in rebase-merge/autostash rebase-apply/autostash MERGE_AUTOSTASH
+do [ ! -f "$GIT_DIR/$name" ] || git rev-parse -q --verify "$(head -c 64 "$GIT_DIR/$name")^{commit}" | sed 's/^/stash /'
+done
 git for-each-ref '--format=branch %(objectname) %(refname:strip=2)' refs/heads
 [ ! -f "$GIT_DIR/logs/refs/stash" ] || git stash list '--format=stash %H'
 [ ! -d "$GIT_DIR/worktrees" ] || git worktree list --porcelain
 """
 """A shell's program that prints where the work is that isn't HEAD's: a line for each branch (`branch 1f2e… topic`) and each
-stash, and some for each further worktree (git-worktree(1))."""
+stash, one that a rebase or merge under way has made too, and some for each further worktree (git-worktree(1))."""
 QUICK = f"""\
 t={TREE}/.git o={OUT}
 if {{ [ -d "$t" ] && [ ! -L "$t" ] && [ -f "$t/index" ] && [ ! -L "$t/index" ] &&
@@ -80,7 +83,7 @@ _MOST_LOOKED_AT = 20_000
 _MOST_SUBMODULES = 100
 """Each costs some starts of git."""
 _INNER_STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching")
-_MOST_NAMED, _MOST_ASIDES = 100, 5000
+_MOST_NAMED, _MOST_ASIDES, _LONGEST_NAME = 100, 5000, 200
 """Branches that are named and counted, each by a start of git; and branches and stashes that one commit is made of."""
 
 
@@ -120,7 +123,7 @@ def main(line: Sequence[str]) -> int:
     request = json.loads(line[0])
     try:
         last = Commits(request["last_head"], request["last_wip"], request["last_asides"])
-        report = keep(last, request["known"])
+        report = keep(last, request["known"], takes_asides=request["asides"])
     except (Failed, OSError) as problem:
         sys.stderr.write(f"{problem}\n")
         return TOO_LARGE if isinstance(problem, TooLarge) else FAILED
@@ -128,12 +131,13 @@ def main(line: Sequence[str]) -> int:
     return 0
 
 
-def keep(last: Commits, known: Sequence[str]) -> dict[str, object]:
+def keep(last: Commits, known: Sequence[str], *, takes_asides: bool = True) -> dict[str, object]:
     """Commit the clone's state, and pack its commits unless they are the last ones.
 
     Args:
         last: the commits that were kept last.
         known: names of further commits that the user's repository has.
+        takes_asides: whether the work that isn't HEAD's is kept too.
     """
     if not os.path.isdir(f"{TREE}/.git") or os.path.islink(f"{TREE}/.git"):
         raise Failed("its .git is no directory any more")
@@ -146,7 +150,7 @@ def keep(last: Commits, known: Sequence[str]) -> dict[str, object]:
     files, unreadable = _readable(changes)
     tree = _tree_of(files, changes)
     head = changes.head
-    asides = _asides(head)
+    asides = _asides(head) if takes_asides else Asides(b"")
     has_wip = head is not None or asides.commits or _git("ls-tree", tree)
     wip = _commit_tree(tree, (head,), "Uncommitted files\n") if has_wip else None
     kept = Commits(head, wip, _commit_tree(tree, (wip, *asides.commits), asides.text) if asides.commits else None)
@@ -452,9 +456,10 @@ def _asides(head: str | None) -> Asides:
         elif kind == "stash":
             stashes.append(rest)
         elif kind == "worktree":
-            worktree = os.path.basename(rest)
+            worktree = rest
         elif kind == "HEAD" and rest not in named.values():
-            named[f"HEAD of {worktree}"] = rest
+            short = f"HEAD of {os.path.basename(worktree)}"
+            named[short if short not in named else f"HEAD of {worktree}"] = rest
     others = {name: commit for name, commit in named.items() if commit != head and commit.strip("0")}
     counted = {name: _own_commits(commit, head) for name, commit in list(others.items())[:_MOST_NAMED]}
     branches = {name: commit for name, commit in others.items() if counted.get(name, 1)}
@@ -462,10 +467,9 @@ def _asides(head: str | None) -> Asides:
     if len(commits) > _MOST_ASIDES:
         raise Failed(f"it has {len(commits)} branches and stashes with work of their own, more than {_MOST_ASIDES}")
     lines = (*(f"branch {name}\n" for name in branches), *(f"stash {number}\n" for number in range(len(stashes))))
-    return Asides(
-        done.stdout, tuple(commits), tuple((name, counted[name]) for name in branches if name in counted), len(stashes),
-        f"Other branches and stashes\n\n{''.join(lines)}",
-    )  # fmt: skip
+    listed = tuple((name[:_LONGEST_NAME], counted[name]) for name in branches if name in counted)
+    text = f"Other branches and stashes\n\n{''.join(lines)}"
+    return Asides(done.stdout, tuple(commits), listed, len(stashes), text)
 
 
 def _own_commits(commit: str, head: str | None) -> int:

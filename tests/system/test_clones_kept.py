@@ -231,16 +231,20 @@ def command_line(pid):
         return b""
 
 
-def test_a_lock_of_the_persons_git_is_named_and_stays(house, app):
-    house.start(config="[clone]\nturns = 1\n")
-    house.spawn("fix", app, "/shell echo 1 > a", "--clone")
+def test_a_lock_of_the_persons_git_stays_and_holds_up_no_keep(house, app):
+    house.start()
+    house.spawn("fix", app, "/shell git stash list; echo 1 > README.md; git stash -q", "--clone")
+    assert git(house, app, "rev-parse", "refs/substrat/fix/asides")
     lock = app / ".git" / "packed-refs.lock"
     lock.touch()
-    house.ok("send", "fix", "--wait", "/shell echo 2 > a")
-    assert f"Unable to create '{lock}': File exists. Remove that file" in kept(house)[-1]
+    house.ok("send", "fix", "--wait", "/shell git stash drop -q; echo 2 > a")
+    assert git(house, app, "show", "refs/substrat/fix/wip:a") == "2"
+    assert "couldn't" not in kept(house)[-1]
+    assert lock.exists()
+    assert git(house, app, "for-each-ref", "refs/substrat/fix/asides")
     lock.unlink()
     house.ok("send", "fix", "--wait", "/shell echo 3 > a")
-    assert "couldn't" not in kept(house)[-1]
+    assert git(house, app, "for-each-ref", "refs/substrat/fix/asides") == ""
 
 
 def test_a_name_is_free_again_when_all_its_work_is_in_a_branch(house, app):
@@ -253,3 +257,40 @@ def test_a_name_is_free_again_when_all_its_work_is_in_a_branch(house, app):
     assert (refused.code, "git log --glob=refs/substrat/fix --not --branches" in refused.error) == (1, True)
     git(house, app, "merge", "-q", "refs/substrat/fix/asides^2")
     house.ok("spawn", "fix", "-w", app, "--clone")
+
+
+ODD = {
+    "a shallow history": "T=$(mktemp -d); git init -q $T; for n in 1 2; do echo $n >$T/x; git -C $T add x; "
+    "git -C $T commit -qm $n; done; git fetch -q --depth 1 file://$T HEAD:odd",
+    "a large stash": "head -c 4000000 /dev/urandom > big; git add big; git stash -q",
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_branch_or_stash_that_cannot_be_kept_holds_up_nothing_else(house, app, odd):
+    house.start(config="[clone]\nbundle_bytes = 2000000\n")
+    house.spawn(
+        "fix", app, f"/shell {ODD[odd]}; echo mine > mine; git add mine; git commit -qm mine; echo w > w", "--clone"
+    )
+    found = house.show("fix")
+    assert git(house, app, "show", "refs/substrat/fix/head:mine") == "mine"
+    assert git(house, app, "show", "refs/substrat/fix/wip:w") == "w"
+    assert found["attention"]["kind"] == "unkept"
+    assert "its other branches and stashes" in found["attention"]["text"]
+    house.ok("send", "fix", "--wait", "/shell git branch -qD odd; git stash drop -q; rm -f .git/shallow; true")
+    assert house.show("fix")["attention"]["kind"] == "merge"
+
+
+def test_work_under_way_and_worktrees_of_one_name_are_kept(house, app):
+    rebase = (
+        "git checkout -qb o; echo o > a; git add a; git commit -qm o; git checkout -q -; echo m > a; git add a; "
+        "git commit -qm m; echo draft > README.md; git rebase -q --autostash o"
+    )
+    two = "for d in x y; do git worktree add -q --detach $d/wt; git -C $d/wt commit -q --allow-empty -m in-$d; done"
+    name = "/".join(["d" * 100] * 4)
+    long = f"git checkout -qb {name}; git commit -q --allow-empty -m long; git checkout -q -"
+    house.start()
+    house.spawn("fix", app, f"/shell {long}; {two}; {rebase}; git status; ls .git .git/rebase-merge", "--clone")
+    kept = git(house, app, "log", "--format=%s", "refs/substrat/fix/asides").splitlines()
+    assert {"in-x", "in-y", "long"} <= set(kept)
+    assert [line for line in kept if "autostash" in line], house.shell("fix")

@@ -119,8 +119,9 @@ class Keeping:
             agent = self._registry.get(agent_id)
             if agent is None or agent.clone is None or agent.clone.stage not in WITH_TREE:
                 return None
+            before = agent.clone.kept
             after = await self._keep_and_record(agent.clone, turn)
-            return after.kept if after.unkept is None else None
+            return after.kept if after.unkept is None or after.kept.time > before.time else None
 
     async def keep_last(self, agent_id: str) -> Clone | None:
         """Keep the work of an agent, removed or not, in whose clone nothing runs, and count what else is only there.
@@ -159,32 +160,52 @@ class Keeping:
 
     async def _keep_and_record(self, clone: Clone, turn: tuple[str, int] | None, *, is_last: bool = False) -> Clone:
         """Keep a clone's work, or note why that failed; returns the clone as it is recorded then."""
+        number = turn[1] if turn is not None else None
+        unkept = None
         try:
-            kept = await self._keep(clone, turn[1] if turn is not None else None, is_last=is_last)
+            try:
+                kept = await self._keep(clone, number, is_last=is_last)
+            except TookTooLong:
+                raise
+            except SubstratError as problem:  # other branches and stashes hold up the work of the branch at no time
+                unkept = f"its other branches and stashes: {problem.message}"
+                kept = await self._keep(clone, number, is_last=is_last, takes_asides=False)
         except SubstratError as problem:
             until = "" if is_last else " until the next turn's end"
             text = f"its work couldn't be kept: {problem.message}; it stays in its clone{until}"
             return await until_stored(partial(self._note_failure, clone, turn, problem.message, text))
-        return await until_stored(partial(self._record, clone, turn, kept))
+        after = await until_stored(partial(self._record, clone, turn, kept))
+        if unkept is not None:
+            text = f"its work couldn't be kept: {unkept}; they stay in its clone"
+            return await until_stored(partial(self._note_failure, after, turn, unkept, text))
+        return after
 
-    async def _keep(self, clone: Clone, turn: int | None, *, is_last: bool = False) -> Kept:
+    async def _keep(self, clone: Clone, turn: int | None, *, is_last: bool = False, takes_asides: bool = True) -> Kept:
         """Keep a clone's work and return it; raises `SubstratError`."""
         out = f"{clone.tree}.out"
         await trio.to_thread.run_sync(_make_ready, out)
         number, loose = (turn, False) if turn is not None else (clone.kept.turn, True)
         try:
-            report = await self._bundle(clone, out, is_last=is_last)
+            report = await self._bundle(clone, out, is_last=is_last, takes_asides=takes_asides)
             lfs = await self._copy_lfs(clone) if report.lfs else 0
             only_here = OnlyHere(report.nested, report.submodules, lfs, report.ignored, report.unreadable)
             seen = replace(
-                clone.kept, turn=number, time=self._registry.now(), asides=report.asides, branches=report.branches,
-                stashes=report.stashes, files=report.files, hidden=report.hidden, only_here=only_here,
+                clone.kept, turn=number, time=self._registry.now(), files=report.files, hidden=report.hidden,
+                only_here=only_here,
             )  # fmt: skip
+            if takes_asides:
+                seen = replace(seen, asides=report.asides, branches=report.branches, stashes=report.stashes)
             if not report.packed:
                 if turn is not None and clone.kept.loose and clone.kept.wip is not None:
                     await self._repositories.update_refs(clone.git_dir, {clone.turn_ref(turn): (clone.kept.wip, None)})
                 return replace(seen, loose=loose and clone.kept.loose)
             state = await self._import(clone, turn, report, f"{out}/{PACK}")
+            old = turn - self._registry.config.clone.turns if turn is not None else 0
+            gone = [clone.turn_ref(old)] if old > 0 else []
+            if seen.asides is None and clone.kept.asides is not None:
+                gone.append(clone.ref("asides"))
+            if not await self._has_deleted(clone, gone):
+                seen = replace(seen, asides=clone.kept.asides)  # the next keep tries again
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(f"{out}/{PACK}")
@@ -199,7 +220,7 @@ class Keeping:
         copy = partial(lfs_objects.copy_all, clone.git_dir, f"{clone.tree}/.git", most)
         return await trio.to_thread.run_sync(copy, abandon_on_cancel=True)
 
-    async def _bundle(self, clone: Clone, out: str, *, is_last: bool) -> Report:
+    async def _bundle(self, clone: Clone, out: str, *, is_last: bool, takes_asides: bool) -> Report:
         # A last keep comes also before a clone is put back in which the agent has replaced directories.
         find_objects = clone_mounts.find_objects if is_last else clone_mounts.prepare
         objects = await trio.to_thread.run_sync(find_objects, clone, self._borrowing)
@@ -220,20 +241,21 @@ class Keeping:
         kept = clone.kept
         # A base of the user's uncommitted changes comes into his repository with the first keep, its parent is there.
         known = [f"{clone.base}^" if clone.with_wip else clone.base] if clone.base is not None else []
-        wanted = {"last_head": kept.head, "last_wip": kept.wip, "last_asides": kept.asides, "known": known}
+        wanted = {"last_head": kept.head, "last_wip": kept.wip, "last_asides": kept.asides, "known": known,
+                  "asides": takes_asides}  # fmt: skip
         request = msgspec.json.encode(wanted).decode()
         program = (python, "-I", "-S", _PROGRAM)
         quick = ("/bin/sh", "-c", QUICK, "sh", f"{kept.head} {kept.wip} {kept.asides}", " ".join(STATUS), *program)
-        line = program if is_last else quick
+        line = quick if takes_asides and not is_last else program
         most = self._registry.config.clone.bundle_bytes
         self._registry.points.before("bundle made")
         try:
             done = await self._sandbox.run((*line, request), mounts, seconds=_SECONDS, file_bytes=most, variables=variables)
-        except TookTooLong:
-            raise SandboxFailed(
+        except TookTooLong as late:
+            raise TookTooLong(
                 f"git didn't come to an end within {_SECONDS:g} s: a filter of its `.gitattributes` that hangs, or a very "
-                f"large tree; `substratctl exec {clone.name} git status` shows how git fares there"
-            ) from None
+                f"large tree; `substratctl exec {clone.name} git status` shows how git fares there", late.output,
+            ) from None  # fmt: skip
         self._registry.points.after("bundle made")
         if done.status == TOO_LARGE:
             raise SandboxFailed(
@@ -265,12 +287,16 @@ class Keeping:
                 f"fsck` tells more"
             ) from None
         self._registry.points.after("bundle imported")
-        old = turn - self._registry.config.clone.turns if turn is not None else 0
-        gone = [clone.turn_ref(old)] if old > 0 else []
-        if report.asides is None and clone.kept.asides is not None:
-            gone.append(clone.ref("asides"))
-        await self._repositories.update_refs(clone.git_dir, dict.fromkeys(gone, (None, None)))
         return state
+
+    async def _has_deleted(self, clone: Clone, gone: list[str]) -> bool:
+        """Delete refs that no longer hold anything of a clone's; say whether that went well: what was kept is kept."""
+        try:
+            await self._repositories.update_refs(clone.git_dir, dict.fromkeys(gone, (None, None)))
+        except GitFailed as problem:
+            log.warning("old refs of a clone stay", agent=clone.name, reason=problem.message)
+            return False
+        return True
 
     # Commits
 
