@@ -256,7 +256,7 @@ class Agents:
             try:
                 await self.link.call(
                     lambda client: client.spawn(
-                        workspace.path, name=name, prompt=text, network=workspace.network, allow=allow
+                        workspace.path, name=name, prompt=text, network=workspace.network, allow=allow, clone=False
                     ),
                     again=False,
                 )
