@@ -247,6 +247,22 @@ def test_a_lock_of_the_persons_git_stays_and_holds_up_no_keep(house, app):
     assert git(house, app, "for-each-ref", "refs/substrat/fix/asides") == ""
 
 
+def test_refs_of_old_turns_that_stayed_are_deleted_by_a_later_keep(house, app):
+    house.start(config="[clone]\nturns = 1\n")
+    house.spawn("fix", app, "/shell echo 1 > README.md; git stash -q; echo 1 > a", "--clone")
+    lock = app / ".git" / "packed-refs.lock"
+    lock.touch()
+    house.ok("send", "fix", "--wait", "/shell echo 2 > README.md; git stash -q; echo 2 > a")
+    lock.unlink()
+    told = kept(house)
+    assert "couldn't" not in told[-1]
+    house.ok("send", "fix", "--wait", "/say the same")
+    assert kept(house) == told  # the second stash was recorded
+    house.ok("send", "fix", "--wait", "/shell echo 4 > a")
+    turns = git(house, app, "for-each-ref", "--format=%(refname:lstrip=3)", "refs/substrat/fix/turns")
+    assert turns == "turns/4"
+
+
 def test_a_name_is_free_again_when_all_its_work_is_in_a_branch(house, app):
     house.start()
     house.spawn(

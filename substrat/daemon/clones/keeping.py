@@ -7,6 +7,7 @@ commit, and `refs/substrat/fix/turns/3` has its uncommitted files on top.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from contextlib import asynccontextmanager, suppress
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.clones.git_sandbox import GitSandbox
-    from substrat.daemon.clones.repository import CloneState, Repositories
+    from substrat.daemon.clones.repository import Imported, Repositories
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.workspaces.git_places import Borrowing
 
@@ -199,13 +200,13 @@ class Keeping:
                 if turn is not None and clone.kept.loose and clone.kept.wip is not None:
                     await self._repositories.update_refs(clone.git_dir, {clone.turn_ref(turn): (clone.kept.wip, None)})
                 return replace(seen, loose=loose and clone.kept.loose)
-            state = await self._import(clone, turn, report, f"{out}/{PACK}")
-            old = turn - self._registry.config.clone.turns if turn is not None else 0
-            gone = [clone.turn_ref(old)] if old > 0 else []
+            state, turns = await self._import(clone, turn, report, f"{out}/{PACK}")
+            last_old = number - self._registry.config.clone.turns
+            gone = [ref for ref in turns if _turn_of(ref) <= last_old]
             if seen.asides is None and clone.kept.asides is not None:
                 gone.append(clone.ref("asides"))
-            if not await self._has_deleted(clone, gone):
-                seen = replace(seen, asides=clone.kept.asides)  # the next keep tries again
+            if not await self._has_deleted(clone, gone) and seen.asides is None:
+                seen = replace(seen, asides=clone.kept.asides)  # so that the next keep tries again
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(f"{out}/{PACK}")
@@ -269,7 +270,7 @@ class Keeping:
         except msgspec.MsgspecError:
             raise SandboxFailed("git in its clone gave no sensible answer") from None
 
-    async def _import(self, clone: Clone, turn: int | None, report: Report, pack: str) -> CloneState:
+    async def _import(self, clone: Clone, turn: int | None, report: Report, pack: str) -> Imported:
         """Take a pack into the user's repository, and set the agent's refs there; a turn's only at its end."""
         turns_ref = clone.turn_ref(turn) if turn is not None else None
         wanted = {
@@ -280,20 +281,20 @@ class Keeping:
         most = self._registry.config.clone.bundle_bytes
         self._registry.points.before("bundle imported")
         try:
-            state = await self._repositories.import_pack(clone, pack, refs, most)
+            imported = await self._repositories.import_pack(clone, pack, refs, most)
         except GitFailed as problem:
             raise SandboxFailed(
                 f"git refuses to take it into {clone.repository}: {problem.message}; `substratctl exec {clone.name} git "
                 f"fsck` tells more"
             ) from None
         self._registry.points.after("bundle imported")
-        return state
+        return imported
 
     async def _has_deleted(self, clone: Clone, gone: list[str]) -> bool:
         """Delete refs that no longer hold anything of a clone's; say whether that went well: what was kept is kept."""
         try:
             await self._repositories.update_refs(clone.git_dir, dict.fromkeys(gone, (None, None)))
-        except GitFailed as problem:
+        except SandboxFailed as problem:
             log.warning("old refs of a clone stay", agent=clone.name, reason=problem.message)
             return False
         return True
@@ -332,6 +333,12 @@ def describe(clone: Clone) -> str:
     aside = "".join(f", {number} on {name}" for name, number in kept.branches)
     stashes = ("", ", 1 stash")[kept.stashes] if kept.stashes < 2 else f", {kept.stashes} stashes"
     return f"{commits} ahead{at}, {files}{aside}{stashes}; in {clone.ref('asides' if kept.asides else 'wip')}"
+
+
+def _turn_of(ref: str) -> float:
+    """Return the number of the turn whose ref it is; a ref that no turn's end has set is never an old one."""
+    number = ref.rpartition("/")[2]
+    return int(number) if number.isdecimal() else math.inf
 
 
 def _make_ready(directory: str) -> None:

@@ -144,9 +144,10 @@ change() { try "$1" 2>/dev/null || {
     try "$1"
 }; }
 """
-# Takes a pack in, changes refs, and prints what `state` does. $4 are the changes, $5 the most bytes, the rest new commits.
+# Takes a pack in, changes refs, and prints what `state` does, then the refs of turns. $4 is where these are, $5 the
+# changes, $6 the most bytes, the rest new commits.
 _IMPORT = f"""\
-{_CHANGE}w=$1 b=$2 t=$3 refs=$4 most=$5; shift 5
+{_CHANGE}w=$1 b=$2 t=$3 turns=$4 refs=$5 most=$6; shift 6
 if [ "$(wc -c <{_PACK})" -lt {_SMALL} ]
 then git unpack-objects -q --strict --max-input-size="$most" <{_PACK} >&2 || exit
 else git index-pack --stdin --fix-thin --strict --max-input-size="$most" <{_PACK} >&2 || exit
@@ -155,6 +156,7 @@ fi
 git rev-list --objects --quiet --ignore-missing "$@" --not --all >&2 || exit
 change "$refs" || exit
 {_STATE}state "$w" "$b" "$t" "" ""
+git for-each-ref '--format=%(refname)' "$turns" || :
 """
 
 
@@ -166,6 +168,13 @@ class CloneState(NamedTuple):
     ahead: int
     behind: int
     is_landed: bool
+
+
+class Imported(NamedTuple):
+    """How a clone's kept work stands after an import, and the refs of its turns, such as `refs/substrat/fix/turns/3`."""
+
+    state: CloneState
+    turns: tuple[str, ...]
 
 
 class RefMoved(GitFailed):
@@ -294,7 +303,7 @@ class Repositories:
         )  # fmt: skip
         return said.decode().strip() or None
 
-    async def import_pack(self, clone: Clone, pack: str, refs: Mapping[str, str], most_bytes: int) -> CloneState:
+    async def import_pack(self, clone: Clone, pack: str, refs: Mapping[str, str], most_bytes: int) -> Imported:
         """Take a pack into the repository, check every object of it and that nothing is missing, and set refs.
 
         This isn't left to `git fetch`, which before git 2.46 doesn't check the objects of a bundle.
@@ -307,23 +316,23 @@ class Repositories:
             most_bytes: bytes of the largest file that git may write.
 
         Returns:
-            How the clone's kept work stands then.
+            How the clone's kept work stands then, and the refs of its turns.
 
         Raises:
             GitFailed: git refuses it.
             SandboxFailed: it took too long.
         """
         wanted = _encoded({ref: (commit, None) for ref, commit in refs.items()})
-        words = (clone.ref("wip"), clone.base or "-", _branch(clone) or "-", wanted, str(most_bytes))
+        words = (clone.ref("wip"), clone.base or "-", _branch(clone) or "-", clone.ref("turns"), wanted, str(most_bytes))
         done = await self._sandbox.run(
             ("/bin/sh", "-c", _IMPORT, "sh", *words, *sorted(set(refs.values()))),
             (*self.writing(clone.git_dir), Tmpfs("/run", 1 << 20), Bind(pack, _PACK, held=True)),
             seconds=_IMPORT_SECONDS, file_bytes=most_bytes, variables={"GIT_DIR": clone.git_dir},
         )  # fmt: skip
-        lines = done.output.decode("ascii", "replace").splitlines()
-        if done.status or len(lines) != 5:
+        lines = os.fsdecode(done.output).splitlines()
+        if done.status or len(lines) < 5:
             raise GitFailed(said(done))
-        return _state_of(lines)
+        return Imported(_state_of(lines[:5]), tuple(lines[5:]))
 
     async def state(self, clone: Clone) -> CloneState:
         """Return how a clone's kept work stands to its base and to the user's branches; raises `GitFailed`."""
