@@ -43,7 +43,9 @@ FAILED, TOO_LARGE = 3, 4
 
 ASIDES = """\
 for name in rebase-merge/autostash rebase-apply/autostash MERGE_AUTOSTASH
-do [ ! -f "$GIT_DIR/$name" ] || git rev-parse -q --verify "$(head -c 64 "$GIT_DIR/$name")^{commit}" | sed 's/^/stash /'
+do
+    [ -f "$GIT_DIR/$name" ] || continue
+    git rev-parse -q --verify --end-of-options "$(head -c 64 "$GIT_DIR/$name")^{commit}" | sed 's/^/stash /'
 done
 git for-each-ref '--format=branch %(objectname) %(refname:strip=2)' refs/heads
 [ ! -f "$GIT_DIR/logs/refs/stash" ] || git stash list '--format=stash %H'

@@ -1,4 +1,4 @@
-"""Says who needs a person, why, and what to type, from agents' objects: one vocabulary for `ls`, `tree` and the waits."""
+"""Says which agents need a person, why, and the next command: one vocabulary for `ls`, `tree` and the waits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def level(agent: Agent) -> str:
 
 
 def since(agent: Agent) -> object:
-    """Return the time since which an agent's attention is what it is."""
+    """Return the time since which an agent has its attention."""
     return _member(agent, "since")
 
 
@@ -48,7 +48,7 @@ def said(agent: Agent) -> str:
 
 
 def command(agent: Agent, *, is_shown: bool = False) -> str:
-    """Return what a person types next for an agent, without the program's name; empty where nothing has to be done.
+    """Return the next command for an agent, without the program's name; empty where nothing has to be done.
 
     Args:
         agent: the agent object.

@@ -1,4 +1,4 @@
-"""What a new clone lacks of the checkout that it is made of, and how that is said. Pure.
+"""Says which files of a checkout a new clone lacks: uncommitted and ignored ones, submodules, those of git-lfs. Pure.
 
 For example: "is without 3 uncommitted files of yours (`--wip` takes them along)".
 """
@@ -6,9 +6,13 @@ For example: "is without 3 uncommitted files of yours (`--wip` takes them along)
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import shlex
+from typing import TYPE_CHECKING, NamedTuple
 
-# `sh COMMIT FILE…` prints what `parse` reads: whether one of the files that bring more is there, the bytes of all files,
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# `sh COMMIT FILE…` prints the input of `parse`: whether one of the files that bring more is there, the bytes of all files,
 # and the status of the checkout, each ended by a NUL.
 SCRIPT = """\
 commit=$1; shift
@@ -24,10 +28,10 @@ _SHARE = 10
 
 
 class Lacking(NamedTuple):
-    """What a checkout has beside the commit that a clone begins at.
+    """The files of a checkout that its clone at a commit lacks.
 
     Args:
-        brings: whether the commit says what is copied or set up in its clones.
+        brings: whether the commit has a list of files to copy, or a set-up, for its clones.
         size: bytes of the commit's files.
         uncommitted: files with changes that aren't committed, or that are new.
         ignored: files and directories that git ignores.
@@ -39,7 +43,7 @@ class Lacking(NamedTuple):
     ignored: tuple[str, ...]
 
     def notes(self, *, with_wip: bool) -> tuple[str, ...]:
-        """Say what the clone lacks, a sentence each, which follow the agent's name."""
+        """Return sentences about the missing files; each follows the agent's name."""
         found = []
         if self.uncommitted and not with_wip:
             files, them = (
@@ -54,12 +58,12 @@ class Lacking(NamedTuple):
         return tuple(found)
 
     def is_too_large(self, free: int) -> bool:
-        """Say whether a clone that nobody has asked for would take too much of the free bytes of a disk."""
+        """Say whether a clone that is made by default would take too much of the free bytes of a disk."""
         return self.size > free // _SHARE
 
 
 def parse(output: bytes) -> Lacking:
-    """Read what `SCRIPT` has printed; raises `ValueError` if it isn't whole."""
+    """Read the output of `SCRIPT`; raises `ValueError` if it isn't whole."""
     brings, size, *entries = os.fsdecode(output).split("\0")
     listed = [(entry[:2], entry[3:].removesuffix("/")) for entry in entries if entry]
     ignored = tuple(path for state, path in listed if state == "!!")
@@ -67,6 +71,28 @@ def parse(output: bytes) -> Lacking:
 
 
 def parse_begun(output: bytes) -> Lacking | None:
-    """Read what there is of it where the checkout's status took too long; None: not even the size was there."""
+    """Read a begun output, whose status took too long; None: the size wasn't there yet either."""
     facts = output.split(b"\0")[:-1][:2]
     return parse(b"\0".join((*facts, b""))) if len(facts) == 2 else None
+
+
+def unfilled_text(repository: str, empty: int, pointers: int, links: Sequence[str]) -> str | None:
+    """Count the empty submodules and the pointers of a new clone, as the end of a sentence about its agent; None: none.
+
+    Args:
+        repository: the checkout that it is of.
+        empty: the submodules that are empty in it.
+        pointers: the files of git-lfs that are pointers in it.
+        links: links in the places of submodules' repositories.
+    """
+    lacks, remedies = [], []
+    if empty:
+        lacks.append("1 submodule is empty" if empty == 1 else f"{empty} submodules are empty")
+        remedies.append(f"`git -C {shlex.quote(repository)} submodule update --init --recursive`")
+    if pointers:
+        lacks.append("1 LFS file is a pointer" if pointers == 1 else f"{pointers} LFS files are pointers")
+        remedies.append(f"`git -C {shlex.quote(repository)} lfs pull`")
+    if not lacks:
+        return None
+    followed = f" ({links[0]} is a link, which isn't followed)" if links else ""
+    return f"begins in a clone in which {', '.join(lacks)}{followed}: {' and '.join(remedies)} help later clones"

@@ -1,6 +1,6 @@
 """Decides which trees of agents whose turns are over are removed, which stay, and why. Pure.
 
-A tree may hold more than was kept of it in the user's repository: ignored files, commits of other branches, all of its work
+A tree may hold more than was kept of it in the user's repository: ignored files, commits in submodules, all of its work
 where keeping failed. For example a tree with 3 ignored files stays when its agent is removed, until `clones prune`.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
+
+from substrat.core.workspaces import work
 
 if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
@@ -81,8 +83,10 @@ def removal_text(clone: Clone, *, goes: bool) -> str:
             f"its clone {clone.tree} stays, because {_joined(found.only_here)} {_are(found.only_here)} only there{why}; "
             f"`substratctl clones prune {clone.name}` removes it"
         )
-    work = f", with {_joined(found.unlanded)} in no branch" if found.unlanded else ""
-    kept = f"; its work is in {clone.ref('')[:-1]} of {clone.repository}{work}" if clone.kept.wip is not None else ""
+    if not work.describe(clone):
+        return "its clone is removed; nothing was made in it"
+    rest = f", with {_joined(found.unlanded)} in no branch" if found.unlanded else ""
+    kept = f"; its work is in {clone.ref('')[:-1]} of {clone.repository}{rest}" if clone.kept.wip is not None else ""
     return f"its clone is removed{kept}"
 
 

@@ -7,13 +7,8 @@ work in it is kept in the user's repository under `refs/substrat/NAME/`, for exa
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PREFIX = "refs/substrat/"
 """The refs that the daemon writes in the user's repository; it writes no others, except where a landing was asked for."""
@@ -27,28 +22,6 @@ _MAX_REF = 200
 """Bytes of a branch's name: git makes a file of it, and file names end at 255 bytes, the suffix `.lock` included."""
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
 """Characters and sequences that no ref may hold (git-check-ref-format(1))."""
-
-
-def unfilled_text(repository: str, empty: int, pointers: int, links: Sequence[str]) -> str | None:
-    """Say what a new clone lacks, as the end of a sentence whose subject is its agent; None: nothing.
-
-    Args:
-        repository: the checkout that it is of.
-        empty: the submodules that are empty in it.
-        pointers: the files of git-lfs that are pointers in it.
-        links: links in the places of submodules' repositories.
-    """
-    lacks, remedies = [], []
-    if empty:
-        lacks.append("1 submodule is empty" if empty == 1 else f"{empty} submodules are empty")
-        remedies.append(f"`git -C {shlex.quote(repository)} submodule update --init --recursive`")
-    if pointers:
-        lacks.append("1 LFS file is a pointer" if pointers == 1 else f"{pointers} LFS files are pointers")
-        remedies.append(f"`git -C {shlex.quote(repository)} lfs pull`")
-    if not lacks:
-        return None
-    followed = f" ({links[0]} is a link, which isn't followed)" if links else ""
-    return f"begins in a clone in which {', '.join(lacks)}{followed}: {' and '.join(remedies)} help later clones"
 
 
 class Stage(StrEnum):

@@ -32,9 +32,10 @@ standing() {{
     tip=$(commit "refs/heads/$1"); begin=$tip
     [ "$tip" != - ] || begin=$(commit "$2")
     echo "$tip"; echo "$begin"
-    within "$7" "$begin"; within "$3" "$begin"; within "$5" "$begin"; within "$4" "$begin"
+    has=$(within "$3" "$begin") || exit
+    within "$7" "$begin"; echo "$has"; within "$5" "$begin"; within "$4" "$begin"
     within "$4" "$3"; within "$6" "$3"; within "$begin" "$3"
-    if [ "$tip" != - ] && by_content "$tip" "$3"; then echo yes; else echo -; fi
+    if [ "$tip" != - ] && [ "$has" = - ] && by_content "$tip" "$3"; then echo yes; else echo -; fi
     for one in "$begin" "$3"
     do [ "$one" = - ] || git ls-tree -z --name-only "$one" || exit 3
     done
@@ -60,7 +61,7 @@ class Standing(NamedTuple):
         extends_landed: whether the head has that earlier head among its ancestors.
         extends_base: whether the head has the commit that the clone began at.
         extends_begin: whether the head has `begin`.
-        has_content: whether the branch has all changes of the head, by whichever commits.
+        has_content: whether the branch has all changes of the head, by other commits; not asked where it has the head.
     """
 
     tip: str | None

@@ -168,18 +168,14 @@ class Keeping:
                 kept = await self._keep(clone, number, is_last=is_last)
             except TookTooLong:
                 raise
-            except SubstratError as problem:  # other branches and stashes hold up the work of the branch at no time
+            except SubstratError as problem:  # other branches and stashes don't hold up the work of this one
                 unkept = f"its other branches and stashes: {problem.message}"
                 kept = await self._keep(clone, number, is_last=is_last, takes_asides=False)
         except SubstratError as problem:
             until = "" if is_last else " until the next turn's end"
             text = f"its work couldn't be kept: {problem.message}; it stays in its clone{until}"
             return await until_stored(partial(self._note_failure, clone, turn, problem.message, text))
-        after = await until_stored(partial(self._record, clone, turn, kept))
-        if unkept is not None:
-            text = f"its work couldn't be kept: {unkept}; they stay in its clone"
-            return await until_stored(partial(self._note_failure, after, turn, unkept, text))
-        return after
+        return await until_stored(partial(self._record, clone, turn, kept, unkept))
 
     async def _keep(self, clone: Clone, turn: int | None, *, is_last: bool = False, takes_asides: bool = True) -> Kept:
         """Keep a clone's work and return it; raises `SubstratError`."""
@@ -301,17 +297,21 @@ class Keeping:
 
     # Commits
 
-    def _record(self, clone: Clone, turn: tuple[str, int] | None, kept: Kept) -> Clone:
+    def _record(self, clone: Clone, turn: tuple[str, int] | None, kept: Kept, unkept: str | None) -> Clone:
         now = self._registry.clone_of(clone.agent)
         if now is None:
             return clone
-        after = replace(now, kept=kept, unkept=None)
+        after = replace(now, kept=kept, unkept=unkept)
+        during = turn[0] if turn else None
         with self._registry.change("clone kept") as change:
             change.put_any_clone(after)
             if kept.last != now.kept.last:
                 unreadable = kept.only_here.unreadable
                 text = describe(after) + (f"; {unreadable} can't be read and aren't kept" if unreadable else "")
-                change.record(DaemonEvent(clone.agent, turn[0] if turn else None, "clone:kept", text))
+                change.record(DaemonEvent(clone.agent, during, "clone:kept", text))
+            if unkept is not None:
+                text = f"its work couldn't be kept: {unkept}; they stay in its clone"
+                change.record(DaemonEvent(clone.agent, during, "clone:not-kept", text))
         return after
 
     def _note_failure(self, clone: Clone, turn: tuple[str, int] | None, reason: str, text: str) -> Clone:

@@ -107,6 +107,8 @@ for id in $(git ls-tree -r --object-only "$commit" -- "$@")
 do git cat-file blob "$id" 2>/dev/null | head -c 64 | od -An -v -tx1 | tr -d ' \\n'; echo
 done
 """
+_PREVIEW_SECONDS = 300.0
+"""git merges, and lists, some hundred thousand files in that time."""
 _AT_ONCE = 500
 """Files whose beginnings are looked at in one sandbox: each takes some 5 ms."""
 _INDEX = {"GIT_INDEX_FILE": "/tmp/index"}  # noqa: S108 - the sandbox's own
@@ -213,7 +215,7 @@ class LandingGit:
     ) -> Preview:
         done = await self._sandbox.run(
             ("/bin/sh", "-c", _PREVIEW, "sh", *words), (*mounts, *persons.mounts),
-            variables={"GIT_DIR": clone.git_dir, **_INDEX, **persons.variables, **who},
+            variables={"GIT_DIR": clone.git_dir, **_INDEX, **persons.variables, **who}, seconds=_PREVIEW_SECONDS,
         )  # fmt: skip
         if b"unrelated histories" in done.errors:
             raise Refused(

@@ -19,8 +19,9 @@ from sandbox.spec import Bind, Mount, Tmpfs
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent
 from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces.clone_lacks import unfilled_text
 from substrat.core.workspaces.clone_life import PREPARING, CloneEvent
-from substrat.core.workspaces.clones import Clone, Stage, unfilled_text
+from substrat.core.workspaces.clones import Clone, Stage
 from substrat.daemon.clones.git_sandbox import python_mounts, said
 from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.state.events import DaemonEvent
@@ -250,7 +251,7 @@ class Making:
     # A spawn
 
     async def unfilled(self, agent: Agent) -> str | None:
-        """Say, as the end of a sentence about an agent, what of the user's checkout its new clone lacks; None: nothing."""
+        """Name the empty submodules and pointers of an agent's new clone, as the end of a sentence about it; None: none."""
         clone = agent.clone
         if clone is None or clone.base is None:
             return None
@@ -261,7 +262,7 @@ class Making:
             request = {**_request(clone, places), "task": "look", "base": clone.base, "lfs": lfs}
             found = msgspec.json.decode(await self._treemaker(None, places, request), type=Unfilled)
         except SubstratError as problem:
-            log.info("what a clone lacks isn't known", agent=agent.name, reason=problem.message)
+            log.info("whether a clone has empty submodules isn't known", agent=agent.name, reason=problem.message)
             return None
         links = git_places.modules(places.common).links
         return unfilled_text(clone.repository, found.empty, found.pointers, [f"{places.common}/{name}" for name in links])

@@ -1,6 +1,6 @@
 """A person's git configuration, as git on the host answers where it is to write: reading it runs no program.
 
-Git in sandboxes is given what decides a merge as values, and git on the host what keeps it from running other programs.
+Git in sandboxes is given, as values, the settings that decide a merge, and git on the host those that keep it tame.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PersonsGit(NamedTuple):
     """A person's git configuration in a checkout.
 
     Args:
-        settings: what it says.
+        settings: its settings.
         programs: judges its programs.
         rules: the files that `core.attributesFile` and `core.excludesFile` name, by these keys, where they are there.
     """

@@ -233,12 +233,14 @@ class Repositories:
         )  # fmt: skip
 
     async def lacking(self, places: GitPlaces, commit: str, files: tuple[str, ...]) -> Lacking | None:
-        """Return what a checkout has beside a commit, None where git can't say so; after some seconds without its status.
+        """Return the files that a clone at a commit lacks of a checkout; None: git can't say.
+
+        Where the status of the checkout takes too long, only the size is known.
 
         Args:
             places: the checkout's.
             commit: the commit.
-            files: the files of the commit that say what its clones get besides.
+            files: the lists and set-ups, by any of which its clones get more.
         """
         try:
             done = await self._sandbox.run(

@@ -1,4 +1,4 @@
-"""What git's own commands guard or obey when a branch moves, and what a landing does, beside each other.
+"""The guards of git's own commands when a branch moves, beside those of a landing.
 
 Each case is a row of the table in docs/workspace.md ("what git guards"). git's own outcome is taken in the person's
 repository, which is then put back as it was, and the landing's there; `DIFFERENT` says where they are not to be the same.
@@ -30,7 +30,7 @@ class Case(NamedTuple):
     Args:
         prepare: makes the repository, before the agent begins.
         work: the agent's files; None: they are deleted.
-        meanwhile: what the person does then.
+        meanwhile: the person's act between look and move.
     """
 
     prepare: Callable[[Room], object] = lambda _: None
@@ -256,7 +256,7 @@ DIFFERENT = {
         "git signs", None,
     ),
 }  # fmt: skip
-"""Each with what git does instead, and the landing's sentence; None: it lands."""
+"""Each with git's own act, and the landing's sentence; None: it lands."""
 COPIES = {
     "a working copy": Case(lambda room: room.commit({"tool": "#!/bin/sh\n"}), {"a.txt": "theirs\n", "d/e": "new\n"}),
     "a working copy beside a sparse checkout": Case(sparse, {"in/c": "c\n", "out/d": "d\n"}),
