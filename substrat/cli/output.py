@@ -229,13 +229,14 @@ def cut(titles: Sequence[str], rows: Rows, columns: int | None, least: Mapping[s
 
 
 def work_of(agent: Agent) -> str:
-    """Say in a few characters what an agent's clone holds: `+2 ~3`, `landed ~1 &2`, or `-`."""
+    """Say in a few characters what an agent's clone holds: `+2 ~3`, `landed ~1 &2`, `in lead`, or `-`."""
     work = agent.get("clone")
     if not isinstance(work, dict):
         return "-"
     more = work.get("work")
     record = more if isinstance(more, dict) else {}
-    commits = "landed" if work.get("landed") else f"+{text_of(work.get('ahead'))}"
+    holder = record.get("in")
+    commits = "landed" if work.get("landed") else f"in {holder}" if holder else f"+{text_of(work.get('ahead'))}"
     asides = len(record.get("branches", ())) + record.get("stashes", 0)
     parts = [
         "unkept" if record.get("unkept") else "",

@@ -61,7 +61,10 @@ class BranchWorkObject(TypedDict):
     commits: int
 
 
-class WorkObject(TypedDict):
+_WorkBase = TypedDict("_WorkBase", {"in": str | None})
+
+
+class WorkObject(_WorkBase):
     """The work in an agent's private clone, as of its last keep."""
 
     text: str

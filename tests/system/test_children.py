@@ -69,7 +69,29 @@ def test_a_lead_hears_what_a_child_has_made_and_can_take_it_in_the_same_turn(hou
     assert made in str(answers(house, "lead")[-1])
     house.ok("send", "lead", tool("send_message", to="kid", text="/say well", intent="request"))
     until(lambda: settled(house, "lead", 5), "the answer")
+    made = made.replace("not landed", "in lead")
     assert f"has ended: success. Its work: {made}. It said:" in prompts(house, "lead")[4]
+
+
+def test_commits_that_a_lead_has_merged_are_the_leads_and_ask_for_nothing_more(house, app, until):
+    house.start()
+    kids = [tool("spawn_agent", name=name, prompt=commit(f"{name}.txt")) for name in ("one", "two")]
+    house.spawn("lead", app, "\n".join(kids), "--clone")
+    idle(house, until, "lead", "one", "two")
+    assert house.show("one")["attention"]["text"] == "1 commit to land in main"
+    house.ok("send", "lead", "--wait", "/shell git merge -q agents/one")
+    one, two = house.show("one"), house.show("two")
+    assert (one["clone"]["work"]["in"], two["clone"]["work"]["in"]) == ("lead", None)
+    assert one["clone"]["work"]["text"] == f"+1 commit, {one['clone']['head'][:7]} · in lead"
+    assert [agent["attention"]["kind"] for agent in (one, two)] == ["idle", "merge"]
+    assert "in lead" in house.ctl("ls").out
+    house.ok("send", "one", "--wait", commit("more.txt"))
+    assert house.show("one")["attention"]["text"] == "2 commits to land in main", "lead lacks the second one"
+    house.ok("send", "lead", "--wait", "/shell git merge -q agents/one")
+    assert house.show("one")["clone"]["work"]["in"] == "lead"
+    house.ok("end", "lead")
+    house.ok("rm", "lead")
+    assert house.show("one")["attention"]["kind"] == "merge", "there is no lead any more that would land it"
 
 
 def test_no_agent_sees_a_siblings_work_as_a_ref_and_a_base_is_a_commit_that_is_kept(house, app, until):

@@ -104,6 +104,7 @@ class Facts(NamedTuple):
         waiting_since: when the oldest item that waits for the agent was accepted; None when none waits.
         queue: its place in the queue, or why it can't begin, as a sentence; None: it doesn't wait.
         waits: its open waits for other agents, oldest first.
+        holder: the name of the ancestor that has the commits in its clone, and is to land them; None: none has.
     """
 
     asked: tuple[Item, int] | None = None
@@ -114,6 +115,7 @@ class Facts(NamedTuple):
     waiting_since: float | None = None
     queue: str | None = None
     waits: Sequence[Wait] = ()
+    holder: str | None = None
 
 
 class StuckAfter(NamedTuple):
@@ -163,7 +165,7 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
         yield Attention(AttentionKind.STUCK, _line(f"no event for {_span(facts.silent)}{during}"), facts.heard_at)
     # While a turn runs or waits, the work isn't ready to be landed.
     if agent.clone is not None and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
-        parts = [_to_land(agent.clone)] if agent.clone.is_unlanded else []
+        parts = [_to_land(agent.clone)] if agent.clone.is_unlanded and facts.holder is None else []
         parts += work.beside_head(agent.clone.kept) if agent.clone.has_more else ()
         if parts:
             yield Attention(AttentionKind.MERGE, _line(", ".join(parts)), agent.clone.kept.time)

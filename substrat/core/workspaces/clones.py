@@ -136,6 +136,8 @@ class Clone:
         failed_head: the head whose check failed last, merged with the branch; None: none did.
         failed_line: what that check said last, or why it couldn't run.
         is_strange: whether it began at a commit that was in no branch or tag of the user's: its files set nothing up.
+        held_by: the id of the nearest ancestor whose kept head had `held_head` among its commits; None: none had.
+        held_head: the head of which that holds.
     """
 
     agent: str
@@ -165,6 +167,8 @@ class Clone:
     failed_head: str | None = None
     failed_line: str | None = None
     is_strange: bool = False
+    held_by: str | None = None
+    held_head: str | None = None
 
     def ref(self, name: str) -> str:
         """Return one of its refs in the user's repository: `ref("head")` is `refs/substrat/fix-login/head`."""
@@ -178,6 +182,11 @@ class Clone:
     def is_unlanded(self) -> bool:
         """Whether it holds commits that are neither in a branch of the user's nor accepted."""
         return self.kept.ahead > 0 and not self.kept.landed and self.accepted not in {self.kept.head, self.kept.last}
+
+    @property
+    def holder(self) -> str | None:
+        """The id of the ancestor that has its commits and is to land them, None if it is to land them itself."""
+        return self.held_by if self.kept.head is not None and self.held_head == self.kept.head else None
 
     @property
     def has_more(self) -> bool:

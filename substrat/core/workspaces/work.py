@@ -19,9 +19,14 @@ _NAMED = 3
 """Branches that a line names."""
 
 
-def describe(clone: Clone | None) -> str:
-    """Say what a clone holds; empty: nothing was made in it, or there is none."""
-    text = " · ".join(_parts(clone)) if clone is not None else ""
+def describe(clone: Clone | None, holder: str | None = None) -> str:
+    """Say what a clone holds; empty: nothing was made in it, or there is none.
+
+    Args:
+        clone: the clone.
+        holder: the name of the ancestor that has its commits (`Clone.holder`): `+2 commits, a1b2c3d · in lead`.
+    """
+    text = " · ".join(_parts(clone, holder)) if clone is not None else ""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -43,7 +48,7 @@ def beside_head(kept: Kept, wip: str = "") -> Iterator[str]:
         yield _count(kept.stashes, "stash", "stashes")
 
 
-def _parts(clone: Clone) -> Iterator[str]:
+def _parts(clone: Clone, holder: str | None) -> Iterator[str]:
     kept = clone.kept
     if clone.unkept is not None:
         yield f"not kept: {clone.unkept}"
@@ -51,7 +56,7 @@ def _parts(clone: Clone) -> Iterator[str]:
         yield f"+{_count(kept.ahead, 'commit', 'commits')}, {kept.head[:_SHORT]}"
     yield from beside_head(kept, f" (wip {kept.wip[:_SHORT]})" if kept.wip is not None else "")
     if kept.ahead:
-        yield "landed" if kept.landed else "not landed"
+        yield "landed" if kept.landed else f"in {holder}" if holder is not None else "not landed"
 
 
 def _count(number: int, one: str, many: str) -> str:

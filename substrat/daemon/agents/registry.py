@@ -19,6 +19,7 @@ import trio
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
 from substrat.core.agents.records import abridged, open_turn_id
+from substrat.core.workspaces import work
 from substrat.core.workspaces.overlap import Claim
 from substrat.daemon.agents.change import Change
 from substrat.daemon.agents.closures import Closures
@@ -225,6 +226,14 @@ class Registry:
         """Return an agent's name as last committed, None when it is gone."""
         agent = self._agents.get(agent_id or "")
         return agent.name if agent else None
+
+    def holder_of(self, agent: Agent) -> str | None:
+        """Return the name of the ancestor that has the commits in an agent's clone (`Clone.holder`), None if none has."""
+        return self.name_of(agent.clone.holder) if agent.clone is not None else None
+
+    def work_of(self, agent: Agent) -> str:
+        """Return the record of the work in an agent's clone, empty if there is none."""
+        return work.describe(agent.clone, self.holder_of(agent))
 
     async def next_change(self, agent_id: str) -> None:
         """Wait until an agent changes."""

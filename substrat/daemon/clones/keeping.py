@@ -24,7 +24,7 @@ import substrat.treekeeper
 from sandbox.spec import Bind
 from substrat.core.workspaces.clone_life import WITH_TREE
 from substrat.core.workspaces.clones import Kept, OnlyHere
-from substrat.daemon.clones import lfs_objects
+from substrat.daemon.clones import holders, lfs_objects
 from substrat.daemon.clones.git_sandbox import GitFailed, python_mounts, said
 from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.sandboxes.oneshot import TookTooLong
@@ -175,7 +175,12 @@ class Keeping:
             until = "" if is_last else " until the next turn's end"
             text = f"its work couldn't be kept: {problem.message}; it stays in its clone{until}"
             return await until_stored(partial(self._note_failure, clone, turn, problem.message, text))
-        return await until_stored(partial(self._record, clone, turn, kept, unkept))
+        after = await until_stored(partial(self._record, clone, turn, kept, unkept))
+        try:
+            await holders.note(self._registry, self._repositories, after)
+        except SubstratError as problem:
+            log.warning("which ancestor has an agent's commits isn't known", agent=clone.name, problem=problem.message)
+        return after
 
     async def _keep(self, clone: Clone, turn: int | None, *, is_last: bool = False, takes_asides: bool = True) -> Kept:
         """Keep a clone's work and return it; raises `SubstratError`."""

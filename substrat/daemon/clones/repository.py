@@ -133,6 +133,9 @@ state() {{
 _STATES = f"""\
 {_STATE}while [ $# -ge 5 ]; do state "$1" "$2" "$3" "$4" "$5"; echo .; shift 5; done
 """
+_CONTAINED = """\
+while [ $# -ge 2 ]; do git merge-base --is-ancestor "$1" "$2" 2>/dev/null && echo yes || echo no; shift 2; done
+"""
 _LOOK_SECONDS = 300.0
 """Some hundred clones take some seconds; one whose history is searched for the same changes takes up to 15."""
 # `change REFS` changes refs as `_encoded` writes them. git holds a ref's lock for an instant: one below `refs/substrat`
@@ -296,6 +299,25 @@ class Repositories:
             kind = RefMoved if "expected" in words or "already exists" in words else GitFailed
             mend = " Remove that file if no git is at work there" if words.endswith("File exists.") else ""
             raise kind(f"refs in {common} can't be changed: {words}{mend}")
+
+    async def contained(self, common: str, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        """Say of pairs of commits whether the second has the first among its ancestors, or is it.
+
+        Args:
+            common: the git directory.
+            pairs: the pairs.
+
+        Raises:
+            GitFailed: git can't be asked.
+        """
+        done = await self._sandbox.run(
+            ("/bin/sh", "-c", _CONTAINED, "sh", *(word for pair in pairs for word in pair)), self.reading(common),
+            variables={"GIT_DIR": common},
+        )  # fmt: skip
+        found = done.output.split()
+        if done.status or len(found) != len(pairs):
+            raise GitFailed(f"git can't read {common}: {said(done)}")
+        return [word == b"yes" for word in found]
 
     async def commit(self, common: str, name: str) -> str | None:
         """Return the commit that a name stands for, None if there is none."""

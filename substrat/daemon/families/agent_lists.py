@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.records import OPERATOR
-from substrat.core.workspaces import work
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class AgentLists:
             turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None
             facts["last_outcome"] = self._waits.outcome_of(agent, turn)
             facts["failure"] = agent.clone.error if agent.clone is not None else None
-            facts["work"] = _work(agent)
+            facts["work"] = self._work(agent)
         return facts
 
     def _scope(self, caller: Agent, scope: str) -> list[Agent]:
@@ -83,17 +82,16 @@ class AgentLists:
             "status": agent.status,
             **({"waits_for": waits} if waits else {}),
             **({"reason": reason} if reason is not None else {}),
-            **({"work": made} if (made := work.describe(agent.clone)) else {}),
+            **({"work": made} if (made := registry.work_of(agent)) else {}),
             **({"last": came.strip().partition("\n")[0][:_LONGEST]} if came else {}),
         }
 
-
-def _work(agent: Agent) -> dict[str, object] | None:
-    """Return the work of an agent in a clone as of its last keep."""
-    if agent.clone is None:
-        return None
-    kept = agent.clone.kept
-    return {
-        "text": work.describe(agent.clone), "commit": kept.head, "branch": agent.clone.branch, "ahead": kept.ahead,
-        "uncommitted_files": kept.files,
-    }  # fmt: skip
+    def _work(self, agent: Agent) -> dict[str, object] | None:
+        """Return the work of an agent in a clone as of its last keep."""
+        if agent.clone is None:
+            return None
+        kept = agent.clone.kept
+        return {
+            "text": self._registry.work_of(agent), "commit": kept.head, "branch": agent.clone.branch, "ahead": kept.ahead,
+            "uncommitted_files": kept.files,
+        }  # fmt: skip

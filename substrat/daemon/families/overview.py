@@ -78,6 +78,7 @@ class Overview:
             facts = Facts(
                 questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent), held,
                 self._waiting_since(agent), reason, self._waits.open_of(agent.id),
+                registry.holder_of(agent),
             )  # fmt: skip
             yield agent, facts, attention.attention(agent, facts, stuck_after)
 

@@ -10,7 +10,6 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import ItemKind, Outcome, by_agent
 from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.families import results
-from substrat.core.workspaces import work
 from substrat.daemon.agents import turn_prompts
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Reports:
 
     def _words(self, agent: Agent, turn: Turn, reply_to: int | None, question: Item | None) -> str:
         outcome, said = results.outcome_of(turn, (), question), results.text_of(turn, question)
-        made = work.describe(agent.clone)
+        made = self._registry.work_of(agent)
         if reply_to is None:
             text = prompts.child_report(agent.name, turn.number, outcome, made, said)
         else:

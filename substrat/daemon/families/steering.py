@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent, open_turn_id
-from substrat.core.workspaces import work
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotFound, PolicyDenied, Refused
 
@@ -75,7 +74,7 @@ class Steering:
                 change.record(DaemonEvent(one.id, open_turn_id(ended), kind, text, {"by": by_agent(caller)}, start))
         if not members:
             return f"{name} had ended already"
-        held = [(one.name, work.describe(one.clone)) for one in members]
+        held = [(one.name, self._registry.work_of(one)) for one in members]
         kept = "".join(f"\n{name}'s work: {text}" for name, text in held if text)
         return f"ended: {', '.join(one.name for one in reversed(members))}{kept}"
 

@@ -14,7 +14,6 @@ from substrat.core.agents.lifecycle import STATE_OF, Event, Phase
 from substrat.core.agents.records import SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
 from substrat.core.families import results, waits
 from substrat.core.families.waits import Ending, Report, Wait, WaitMode
-from substrat.core.workspaces import work
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, Refused
 
@@ -324,7 +323,7 @@ class Waits:
             return Report(agent.name, f"{agent.name} (failed): no turn", agent.unmet, finished=False)
         turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
         number = f"turn {turn.number}, " if turn is not None else ""
-        made = f"; its work: {text}" if (text := work.describe(agent.clone)) else ""
+        made = f"; its work: {text}" if (text := self._registry.work_of(agent)) else ""
         head = f"{agent.name} ({STATE_OF[agent.phase]}): {number}{self.outcome_of(agent, turn)}{made}"
         return Report(agent.name, head, results.text_of(turn, self.question_of(agent)), finished=False)
 

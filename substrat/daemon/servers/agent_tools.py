@@ -9,7 +9,6 @@ import msgspec
 from mcp_server import tools
 from substrat.core.agents import excerpts
 from substrat.core.families import results
-from substrat.core.workspaces import work
 from substrat.daemon.families.mcp_tools import failure
 from substrat.errors import PolicyDenied, Refused
 
@@ -83,7 +82,7 @@ class AgentTools:
                 body = await self._tail(found)
             case _:
                 body = await self._diff(found)
-        return f"{_head(found)}\n\n{body}"
+        return f"{_head(found, self._registry.work_of(found))}\n\n{body}"
 
     def _result(self, agent: Agent) -> str:
         turn = self._last_turn(agent)
@@ -114,8 +113,8 @@ class AgentTools:
         return excerpts.beginning(found.text or "It has changed nothing.", found.cut)
 
 
-def _head(agent: Agent) -> str:
-    """Name the commit of an agent's kept work."""
+def _head(agent: Agent, made: str) -> str:
+    """Name the commit of an agent's kept work, and say that work's record."""
     if agent.clone is None or agent.clone.kept.head is None:
         return f"{agent.name} has no commit that is kept."
-    return f"{agent.name}'s kept commit is {agent.clone.kept.head}. Its work: {work.describe(agent.clone) or 'none yet'}."
+    return f"{agent.name}'s kept commit is {agent.clone.kept.head}. Its work: {made or 'none yet'}."

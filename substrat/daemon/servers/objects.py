@@ -50,8 +50,13 @@ def agent_object(agent: Agent) -> dict[str, object]:
     }
 
 
-def clone_object(clone: Clone | None) -> dict[str, object] | None:
-    """Make the object of an agent's private clone; None for an agent that works in the user's checkout."""
+def clone_object(clone: Clone | None, holder: str | None) -> dict[str, object] | None:
+    """Make the object of an agent's private clone; None for an agent that works in the user's checkout.
+
+    Args:
+        clone: the clone.
+        holder: the name of the ancestor that has its commits (`Clone.holder`).
+    """
     if clone is None:
         return None
     kept = clone.kept
@@ -64,13 +69,13 @@ def clone_object(clone: Clone | None) -> dict[str, object] | None:
         "files": kept.files,
         "landed": kept.landed and kept.files == 0,
         "stage": clone.stage.value,
-        "work": _work_object(clone),
+        "work": _work_object(clone, holder),
     }
 
 
-def _work_object(clone: Clone) -> dict[str, object] | None:
+def _work_object(clone: Clone, holder: str | None) -> dict[str, object] | None:
     """Make the object of the work in a clone; None: nothing was made in it."""
-    text, kept = work.describe(clone), clone.kept
+    text, kept = work.describe(clone, holder), clone.kept
     if not text:
         return None
     return {
@@ -83,15 +88,18 @@ def _work_object(clone: Clone) -> dict[str, object] | None:
         "stashes": kept.stashes,
         "hidden": kept.hidden,
         "landed": kept.landed,
+        "in": holder,
         "unkept": clone.unkept,
     }
 
 
-def _joined(recorded: dict[str, object], looked_up: dict[str, object], agent: Agent) -> dict[str, object]:
+def _joined(
+    recorded: dict[str, object], looked_up: dict[str, object], agent: Agent, holder: str | None
+) -> dict[str, object]:
     """Put an agent object together, its members in the order of `vocabulary.AGENT_FIELDS`."""
     found = {
         **recorded, **looked_up, "priority": agent.priority.value, "status": agent.status or None,
-        "clone": clone_object(agent.clone),
+        "clone": clone_object(agent.clone, holder),
     }  # fmt: skip
     return vocabulary.fields(found, vocabulary.AGENT_FIELDS)
 
@@ -199,7 +207,7 @@ class AgentObjects:
 
     def whole(self, agent: Agent) -> dict[str, object]:
         """Make an object with its turn's result and usage; `agent` has been read with them."""
-        return _joined(agent_object(agent), self._overview.of([agent])[0], agent)
+        return _joined(agent_object(agent), self._overview.of([agent])[0], agent, self._registry.holder_of(agent))
 
     def with_result(self, agent: Agent) -> dict[str, object]:
         """Make an object with its turn's result and usage, which only the store holds."""
@@ -219,8 +227,8 @@ class AgentObjects:
         return Encoded(await slices.encode_list(self._chosen(some, members, places) for some in slices.sliced(agents)))
 
     def _many(self, agents: Sequence[Agent], places: Places | None = None) -> list[dict[str, object]]:
-        more = self._overview.of(agents, places)
-        return [_joined(abridged(agent), added, agent) for agent, added in zip(agents, more, strict=True)]
+        more, holder_of = self._overview.of(agents, places), self._registry.holder_of
+        return [_joined(abridged(agent), added, agent, holder_of(agent)) for agent, added in zip(agents, more, strict=True)]
 
     def _chosen(self, agents: Sequence[Agent], members: Collection[str], places: Places) -> list[dict[str, object]]:
         if not members:

@@ -271,6 +271,8 @@ class CloneRow(NamedTuple):
     stashes: Annotated[int, COUNT]
     hidden: Annotated[int, COUNT]
     is_strange: Annotated[bool, FLAG]
+    held_by: Annotated[str | None, or_null(IDENTIFIER)]
+    held_head: Annotated[str | None, or_null(COMMIT)]
 
 
 class GateRow(NamedTuple):

@@ -222,6 +222,10 @@ MIGRATIONS = (
     ALTER TABLE clones ADD COLUMN hidden INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE clones ADD COLUMN is_strange INTEGER NOT NULL DEFAULT 0;
     """,
+    """
+    ALTER TABLE clones ADD COLUMN held_by TEXT;
+    ALTER TABLE clones ADD COLUMN held_head TEXT;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

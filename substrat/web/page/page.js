@@ -435,7 +435,7 @@ function workOf(agent) {
   const asides = (work.work?.branches.length ?? 0) + (work.work?.stashes ?? 0);
   return [
     work.work?.unkept ? "unkept" : "",
-    work.ahead ? (work.landed ? "landed" : `+${work.ahead}`) : "",
+    work.ahead ? (work.landed ? "landed" : work.work?.in ? `in ${work.work.in}` : `+${work.ahead}`) : "",
     work.files ? `~${work.files}` : "",
     asides ? `&${asides}` : "",
   ]
