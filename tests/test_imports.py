@@ -46,8 +46,7 @@ LAYERS = {
 }
 for program in ("chatreader", "chatcopier"):
     LAYERS["substrat.daemon.chats"].add(f"substrat.{program}")
-for program in ("treemaker", "treekeeper", "treesetter", "treerestorer", "branchmover"):
-    LAYERS["substrat.daemon.clones"].add(f"substrat.{program}")
+LAYERS["substrat.daemon.clones"] |= {"substrat.inside", "substrat.branchmover"}
 
 # A room (the longest that holds a module counts) and what of ours it may import. `substrat` itself stands for its version.
 ARROWS = {
@@ -88,10 +87,7 @@ ARROWS = {
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},
     "substrat.chatreader": {"substrat.core.programs.cursor.chat_store"},
     "substrat.chatcopier": set(),
-    "substrat.treemaker": set(),
-    "substrat.treekeeper": set(),
-    "substrat.treesetter": set(),
-    "substrat.treerestorer": set(),
+    "substrat.inside": {"substrat.inside"},
     "substrat.branchmover": set(),
     "substrat.cli.verbs.doctor": {"substrat", "substrat.cli", "substrat.doctor", "substrat.netdoctor", *SHARED},
     "substrat.netdoctor": {"sandbox.netlaunch", "sandbox.netrelay", "substrat.core", *SHARED},

@@ -20,7 +20,7 @@ import structlog
 import trio
 from msgspec import Meta
 
-import substrat.treekeeper
+import substrat.inside.clone.keep
 from sandbox.spec import Bind
 from substrat.core.workspaces.clone_life import WITH_TREE
 from substrat.core.workspaces.clones import Kept, OnlyHere
@@ -31,7 +31,7 @@ from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import SandboxFailed, SubstratError
-from substrat.treekeeper import OUT, PACK, QUICK, STATUS, TOO_LARGE, TREE
+from substrat.inside.clone.keep import OUT, PACK, QUICK, STATUS, TOO_LARGE, TREE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -226,7 +226,7 @@ class Keeping:
         # A last keep comes also before a clone is put back in which the agent has replaced directories.
         find_objects = clone_mounts.find_objects if is_last else clone_mounts.prepare
         objects = await trio.to_thread.run_sync(find_objects, clone, self._borrowing)
-        python, shown = python_mounts(_PROGRAM, substrat.treekeeper.__file__)
+        python, shown = python_mounts(_PROGRAM, substrat.inside.clone.keep.__file__)
         empty = os.path.join(self._layout.trees, "empty")
         place, given = self._layout.agent(clone.agent), self._registry.config.agent
         mounts = (

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 import trio
 
-import substrat.treemaker
+import substrat.inside.clone.make
 from sandbox.spec import Bind, Mount, Tmpfs
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent
@@ -28,7 +28,7 @@ from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.workspaces import git_places
 from substrat.errors import SandboxFailed, SubstratError
-from substrat.treemaker import CHECKOUT, REPOSITORY, TREE
+from substrat.inside.clone.make import CHECKOUT, REPOSITORY, TREE
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
@@ -229,7 +229,7 @@ class Making:
             # git-lfs may be there, as in the sandbox that keeps the clone's work.
             *(Bind(path, path, optional=True) for path in dict.fromkeys((*given.bind_ro, *given.path))),
         )
-        python, shown = python_mounts(_PROGRAM, substrat.treemaker.__file__)
+        python, shown = python_mounts(_PROGRAM, substrat.inside.clone.make.__file__)
         line = (python, "-I", "-S", _PROGRAM, msgspec.json.encode(request).decode())
         variables = {"PATH": ":".join((*given.path, build_spec.PATH))}
         done = await self._sandbox.run(line, (*shown, *mounts), seconds=_SECONDS, variables=variables)

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 import trio
 
-import substrat.treerestorer
+import substrat.inside.clone.restore
 from sandbox.spec import Bind
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.programs.table import PROGRAM
@@ -28,7 +28,7 @@ from substrat.daemon.sandboxes import clone_mounts
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import Refused, SandboxFailed, SubstratError
-from substrat.treerestorer import OUT, TREE
+from substrat.inside.clone.restore import OUT, TREE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,7 +189,7 @@ class Restoring:
 
     async def _put_back(self, clone: Clone, head: str | None, wip: str) -> None:
         objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._borrowing)
-        python, shown = python_mounts(_PROGRAM, substrat.treerestorer.__file__)
+        python, shown = python_mounts(_PROGRAM, substrat.inside.clone.restore.__file__)
         mounts = (
             *shown,
             Bind(clone.tree, TREE, writable=True, held=True),

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-import substrat.treesetter
+import substrat.inside.clone.set_up
 from sandbox.spec import Bind
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.clones.git_sandbox import python_mounts, said
 from substrat.daemon.clones.setup_log import SetupLog
 from substrat.daemon.sandboxes import binds, clone_mounts
 from substrat.errors import SandboxFailed, SubstratError
+from substrat.inside.clone.set_up import CHECKOUT, FILES, OUT, REPOSITORY, SCRIPT, SCRIPT_IN_SANDBOX, TREE
 from substrat.paths import is_within
-from substrat.treesetter import CHECKOUT, FILES, OUT, REPOSITORY, SCRIPT, SCRIPT_IN_SANDBOX, TREE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -146,7 +146,7 @@ class SettingUp:
             "own": os.path.relpath(places.own, places.common),
             "refused": [os.path.relpath(path, places.top) for path in refused if is_within(path, places.top)],
         }
-        python, shown = python_mounts(_PROGRAM, substrat.treesetter.__file__)
+        python, shown = python_mounts(_PROGRAM, substrat.inside.clone.set_up.__file__)
         mounts: tuple[Mount, ...] = (
             *shown,
             Bind(tree, TREE, writable=True, held=True),

@@ -21,7 +21,7 @@ PROSE = {
     "sandbox/protect.py": "a table of files that programs on the host obey, whichever program the agent is",
     "substrat/daemon/sandboxes/binds.py": "a table of directories with logins, whichever program the agent is",
     "substrat/config.py": "the description of a key",
-    "substrat/treesetter.py": "the place of worktrees.json, which other programs read too",
+    "substrat/inside/clone/set_up.py": "the place of worktrees.json, which other programs read too",
 }
 
 

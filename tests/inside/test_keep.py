@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from substrat import treekeeper
 from substrat.daemon.sandboxes import tame_git
-from substrat.treekeeper import OUT, TREE
+from substrat.inside.clone import keep as treekeeper
+from substrat.inside.clone.keep import OUT, TREE
 from tests.support.waiting import wait_until
 
 
