@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from sandbox import host
 from sandbox.spec import Bind, Tmpfs
 from substrat.daemon.sandboxes import oneshot, program, tame_git
 from substrat.errors import SandboxFailed
+from substrat.inside.clone import main
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -28,6 +31,11 @@ _FILE_BYTES = 4 << 30
 
 _ALONE = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 """git reads no configuration of the user's, and takes no lock for a look."""
+
+
+_LIBRARY = "/run/substrat/library"
+_START = f"import sys; sys.path[:0] = [{_LIBRARY!r}]; from {main.__name__} import main; sys.exit(main(sys.argv[1:]))"
+"""The directories above the program have no `__init__.py` there: of `substrat` nothing else is seen."""
 
 
 class GitFailed(SandboxFailed):
@@ -125,6 +133,22 @@ def said(done: OneshotResult) -> str:
     complaints = [line for line in lines if line.startswith("fatal: ")] or lines
     words = complaints[-1] if complaints else f"it ended with {done.status}"
     return "".join(character if character.isprintable() else "?" for character in words)[:500]
+
+
+def clone_program(request: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
+    """Return the command that does a task on a clone in a sandbox (`substrat.inside.clone`), and the mounts it needs.
+
+    Args:
+        request: the task and its further members (`main.py` there).
+    """
+    python, needs = program.find_python()
+    package, directory = main.__name__.rpartition(".")[0], os.path.dirname(os.path.realpath(main.__file__))
+    mounts: tuple[Mount, ...] = (
+        Tmpfs("/run", 1 << 20),
+        *(Bind(path, path) for path in needs),
+        Bind(directory, f"{_LIBRARY}/{package.replace('.', '/')}"),
+    )
+    return (python, "-I", "-S", "-c", _START, msgspec.json.encode(request).decode()), mounts
 
 
 def python_mounts(place: str, source: str) -> tuple[str, tuple[Mount, ...]]:

@@ -14,7 +14,6 @@ import msgspec
 import structlog
 import trio
 
-import substrat.inside.clone.make
 from sandbox.spec import Bind, Mount, Tmpfs
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent
@@ -22,13 +21,13 @@ from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces.clone_lacks import unfilled_text
 from substrat.core.workspaces.clone_life import PREPARING, CloneEvent
 from substrat.core.workspaces.clones import Clone, Stage
-from substrat.daemon.clones.git_sandbox import python_mounts, said
+from substrat.daemon.clones.git_sandbox import clone_program, said
 from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.workspaces import git_places
 from substrat.errors import SandboxFailed, SubstratError
-from substrat.inside.clone.make import CHECKOUT, REPOSITORY, TREE
+from substrat.inside.clone.git import CHECKOUT, REPOSITORY, TREE
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
@@ -50,7 +49,6 @@ _AT_ONCE = 2
 """Clones made at once: each writes a whole work tree, which keeps one disk busy."""
 _SECONDS = 600.0
 """A work tree of some gigabytes is written in minutes; the agent is `queued` meanwhile."""
-_PROGRAM = "/run/substrat/treemaker.py"
 _README = """\
 These are the private clones of Substrat's agents, a directory each. Agents write everything here, the git configuration
 too: don't run git, an editor or a build in them. `substratctl diff NAME` shows the work, `substratctl checkout NAME DIR`
@@ -59,14 +57,14 @@ gives you a copy that is safe to work in, and `substratctl clones` says whose ea
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The answer of `treemaker`."""
+    """The answer of the task `make`."""
 
     base: str | None
     has_setup: bool
 
 
 class Unfilled(msgspec.Struct, frozen=True):
-    """The answer of `treemaker` to a look."""
+    """The answer of the task `look`."""
 
     empty: int
     pointers: int
@@ -184,7 +182,7 @@ class Making:
         lfs = (await self._person.read(agent)).lfs
         request = {**_request(clone, places), "task": "make", "base": base, "wip": clone.with_wip, "lfs": lfs}
         self._registry.points.before("tree made")
-        made = msgspec.json.decode(await self._treemaker(being_made, places, request, with_wip=clone.with_wip), type=Made)
+        made = msgspec.json.decode(await self._do(being_made, places, request, with_wip=clone.with_wip), type=Made)
         await trio.to_thread.run_sync(os.rename, being_made, clone.tree)
         self._registry.points.after("tree made")
         if not made.has_setup:
@@ -216,10 +214,10 @@ class Making:
         with open(path, "a", encoding="utf-8"):
             return path
 
-    async def _treemaker(
+    async def _do(
         self, tree: str | None, places: GitPlaces, request: dict[str, object], *, with_wip: bool = False
     ) -> bytes:
-        """Run `treemaker` on a tree, None for a look at the repository, and return its answer."""
+        """Have a task done on a tree, None for a look at the repository, and return the answer."""
         given = self._registry.config.agent
         mounts: tuple[Mount, ...] = (
             Bind(tree, TREE, writable=True, held=True) if tree is not None else Tmpfs(TREE, 1 << 20),
@@ -229,8 +227,7 @@ class Making:
             # git-lfs may be there, as in the sandbox that keeps the clone's work.
             *(Bind(path, path, optional=True) for path in dict.fromkeys((*given.bind_ro, *given.path))),
         )
-        python, shown = python_mounts(_PROGRAM, substrat.inside.clone.make.__file__)
-        line = (python, "-I", "-S", _PROGRAM, msgspec.json.encode(request).decode())
+        line, shown = clone_program(request)
         variables = {"PATH": ":".join((*given.path, build_spec.PATH))}
         done = await self._sandbox.run(line, (*shown, *mounts), seconds=_SECONDS, variables=variables)
         if done.status:
@@ -260,7 +257,7 @@ class Making:
             places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
             await trio.to_thread.run_sync(prepare_directory, self._directory)
             request = {**_request(clone, places), "task": "look", "base": clone.base, "lfs": lfs}
-            found = msgspec.json.decode(await self._treemaker(None, places, request), type=Unfilled)
+            found = msgspec.json.decode(await self._do(None, places, request), type=Unfilled)
         except SubstratError as problem:
             log.info("whether a clone has empty submodules isn't known", agent=agent.name, reason=problem.message)
             return None
@@ -279,14 +276,14 @@ class Making:
         heads = {one.clone.name: one.clone.kept.head for one in descendants if one.clone is not None}
         known = {name: head for name, head in heads.items() if head is not None}
         request = {**_request(agent.clone, places), "task": "refresh", "agents": known}
-        await self._treemaker(agent.clone.tree, places, request)
+        await self._do(agent.clone.tree, places, request)
 
     async def renew(self, clone: Clone) -> None:
         """Make the git directory of a clone anew, at its last kept head, where it is gone; raises `SubstratError`."""
         if await trio.to_thread.run_sync(_has_git_directory, clone.tree):
             return
         places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
-        await self._treemaker(clone.tree, places, {**_request(clone, places), "base": clone.kept.head, "task": "renew"})
+        await self._do(clone.tree, places, {**_request(clone, places), "base": clone.kept.head, "task": "renew"})
 
     # Commits
 
@@ -333,7 +330,7 @@ class Making:
 
 
 def _request(clone: Clone, places: GitPlaces) -> dict[str, object]:
-    """Return the members of a request to `treemaker` that say how a clone is made."""
+    """Return the members of a request that say how a clone is made."""
     return {
         "branch": clone.branch, "objects": [place for place, _ in clone_mounts.shown_objects(places.objects)],
         "cursor": _cursor(clone), "modules": git_places.modules(places.common).lent,

@@ -11,24 +11,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 import structlog
 import trio
 
-import substrat.inside.clone.restore
 from sandbox.spec import Bind
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import clone_pruning as decisions
 from substrat.core.workspaces.clone_life import CloneEvent, step
 from substrat.core.workspaces.clones import Stage
-from substrat.daemon.clones.git_sandbox import python_mounts, said
+from substrat.daemon.clones.git_sandbox import clone_program, said
 from substrat.daemon.clones.repository import NOTHING
 from substrat.daemon.sandboxes import clone_mounts
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import Refused, SandboxFailed, SubstratError
-from substrat.inside.clone.restore import OUT, TREE
+from substrat.inside.clone.git import OUT, TREE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +46,6 @@ log = structlog.get_logger("substrat.restoring")
 
 _SECONDS = 300.0
 """git writes a work tree of some gigabytes in that time."""
-_PROGRAM = "/run/substrat/treerestorer.py"
 
 
 class Restored(NamedTuple):
@@ -189,16 +186,16 @@ class Restoring:
 
     async def _put_back(self, clone: Clone, head: str | None, wip: str) -> None:
         objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._borrowing)
-        python, shown = python_mounts(_PROGRAM, substrat.inside.clone.restore.__file__)
+        cursor = os.path.relpath(os.path.join(clone.workspace, PROGRAM.places.workspace), clone.repository)
+        line, shown = clone_program({
+            "task": "restore", "before": clone.kept.wip, "head": head, "wip": wip, "branch": clone.branch, "cursor": cursor,
+        })  # fmt: skip
         mounts = (
             *shown,
             Bind(clone.tree, TREE, writable=True, held=True),
             Bind(f"{clone.tree}.out", OUT, held=True),
             *clone_mounts.object_mounts(objects, os.path.join(self._directory, "empty")),
         )
-        cursor = os.path.relpath(os.path.join(clone.workspace, PROGRAM.places.workspace), clone.repository)
-        request = {"before": clone.kept.wip, "head": head, "wip": wip, "branch": clone.branch, "cursor": cursor}
-        line = (python, "-I", "-S", _PROGRAM, msgspec.json.encode(request).decode())
         self._registry.points.before("tree restored")
         done = await self._sandbox.run(line, mounts, seconds=_SECONDS)
         self._registry.points.after("tree restored")

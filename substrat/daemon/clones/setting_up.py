@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-import substrat.inside.clone.set_up
 from sandbox.spec import Bind
 from substrat.core.programs.table import PROGRAM
-from substrat.daemon.clones.git_sandbox import python_mounts, said
+from substrat.daemon.clones.git_sandbox import clone_program, said
 from substrat.daemon.clones.setup_log import SetupLog
 from substrat.daemon.sandboxes import binds, clone_mounts
 from substrat.errors import SandboxFailed, SubstratError
-from substrat.inside.clone.set_up import CHECKOUT, FILES, OUT, REPOSITORY, SCRIPT, SCRIPT_IN_SANDBOX, TREE
+from substrat.inside.clone.git import CHECKOUT, OUT, REPOSITORY, TREE
+from substrat.inside.clone.set_up import FILES, SCRIPT, SCRIPT_IN_SANDBOX
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     RunCommand = Callable[[Agent, tuple[str, ...], int, tuple[Mount, ...], dict[str, str]], Awaitable[int]]
 
-_PROGRAM = "/run/substrat/treesetter.py"
 _READ_SECONDS = 60.0
 """git walks a checkout of some hundred thousand ignored files in seconds."""
 _ROOT = "/run/substrat/root-worktree"
@@ -54,7 +53,7 @@ for command; do printf '$ %s\\n' "$command"; "$shell" -c "$command" || exit; don
 
 
 class SetUp(msgspec.Struct, frozen=True):
-    """The answer of `treesetter`."""
+    """The answer of the task `set_up`."""
 
     commands: list[str]
     included: int
@@ -139,6 +138,7 @@ class SettingUp:
         below = os.path.relpath(clone.workspace, clone.repository)
         refused = binds.closed_paths(self._user, self._own_places())
         request = {
+            "task": "set_up",
             "base": _committed(clone),
             "include": self._include_commit(clone),
             "is_strange": clone.is_strange,
@@ -146,7 +146,7 @@ class SettingUp:
             "own": os.path.relpath(places.own, places.common),
             "refused": [os.path.relpath(path, places.top) for path in refused if is_within(path, places.top)],
         }
-        python, shown = python_mounts(_PROGRAM, substrat.inside.clone.set_up.__file__)
+        line, shown = clone_program(request)
         mounts: tuple[Mount, ...] = (
             *shown,
             Bind(tree, TREE, writable=True, held=True),
@@ -155,7 +155,6 @@ class SettingUp:
             Bind(places.top, CHECKOUT, held=True),
             *clone_mounts.object_mounts(places.objects, empty),
         )
-        line = (python, "-I", "-S", _PROGRAM, msgspec.json.encode(request).decode())
         done = await self._sandbox.run(line, mounts, seconds=_READ_SECONDS)
         if done.status:
             raise SandboxFailed(f"{clone.name}'s files can't be set up: {said(done)}")

@@ -1,11 +1,8 @@
-"""Reads how a new clone is set up, and copies the files that it gets besides; run by the daemon in a sandbox.
+"""Reads how a new clone is set up, and copies the files that it gets besides.
 
-It sees the clone, the user's checkout and git directory (read-only), and the directory that it writes to. The commands and
-the list of files are read from a commit, never from a checkout: an agent could have changed them there. It runs with any
-Python that the system has, so it imports next to nothing; `substrat.daemon.clones.setting_up` runs it.
-
-Usage: a JSON object (`read` there says its members). Exit status 0: stdout has a JSON object such as
-`{"commands": ["npm ci"], "included": 1, "left_out": []}`; 3: it can't be done, and stderr says why in one line.
+The sandbox shows the clone, the user's checkout and git directory (read-only), and the directory that is written to. The
+commands and the list of files are read from a commit, never from a checkout: an agent could have changed them there.
+`substrat.daemon.clones.setting_up` runs it.
 """
 
 from __future__ import annotations
@@ -13,20 +10,17 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
 from contextlib import contextmanager, suppress
+
+from substrat.inside.clone.git import CHECKOUT, CLONE, OUT, REPOSITORY, TREE, Failed, Git
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from typing import Any
 
-TREE, REPOSITORY, CHECKOUT = "/run/substrat/tree", "/run/substrat/repository", "/run/substrat/checkout"
-OUT = "/run/substrat/out"
 FILES, SCRIPT = "files", "script"
 SCRIPT_IN_SANDBOX = "/run/substrat/setup-script"
-FAILED = 3
 
 SETTINGS = ("setup-worktree-unix", "setup-worktree")
 """The members of `.cursor/worktrees.json` with the commands, the first there counts (cursor.com/docs, Worktrees)."""
@@ -41,23 +35,7 @@ _PIECE = 1 << 20
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Failed(Exception):
-    """It can't be done; the message says why."""
-
-
-def main(line: Sequence[str]) -> int:
-    """Do what the request says; returns the exit status."""
-    request = json.loads(line[0])
-    try:
-        answer = read(request)
-    except (Failed, OSError) as problem:
-        sys.stderr.write(f"{problem}\n")
-        return FAILED
-    json.dump(answer, sys.stdout)
-    return 0
-
-
-def read(request: dict[str, Any]) -> dict[str, object]:
+def set_up(request: dict[str, Any]) -> dict[str, object]:
     """Copy the included files into the clone and `OUT/files`, a script to `OUT/script`, and return the commands.
 
     Args:
@@ -119,12 +97,11 @@ def _script(path: str, base: str, where: str) -> str:
 def _blob(commit: str, path: str) -> bytes | None:
     """Return a file of a commit, None when there is none."""
     name = f"{commit}:{path}"
-    clone = {"GIT_DIR": f"{TREE}/.git"}
-    if _run("cat-file", "-t", name, more=clone, fine=(0, 128)).strip() != b"blob":
+    if CLONE("cat-file", "-t", name, fine=(0, 128)).strip() != "blob":
         return None
-    if int(_run("cat-file", "-s", name, more=clone)) > _MOST_TEXT:
+    if int(CLONE("cat-file", "-s", name)) > _MOST_TEXT:
         raise Failed(f"{path} has more than {_MOST_TEXT >> 10} KiB")
-    return _run("cat-file", "blob", name, more=clone)
+    return os.fsencode(CLONE("cat-file", "blob", name))
 
 
 def _wanted(patterns: bytes, request: dict[str, Any]) -> Iterator[str]:
@@ -132,12 +109,12 @@ def _wanted(patterns: bytes, request: dict[str, Any]) -> Iterator[str]:
     with open(_PATTERNS, "wb") as file:
         file.write(patterns)
     own = os.path.join(REPOSITORY, request["own"])
-    checkout = {"GIT_DIR": own, "GIT_COMMON_DIR": REPOSITORY, "GIT_WORK_TREE": CHECKOUT}
-    named = _run("ls-files", "-z", "--others", "--ignored", f"--exclude-from={_PATTERNS}", more=checkout)
+    checkout = Git({"GIT_DIR": own, "GIT_COMMON_DIR": REPOSITORY, "GIT_WORK_TREE": CHECKOUT}, CHECKOUT)
+    named = checkout("ls-files", "-z", "--others", "--ignored", f"--exclude-from={_PATTERNS}")
     if named:
-        for name in _run("check-ignore", "-z", "--stdin", more=checkout, given=named, fine=(0, 1)).split(b"\0"):
-            if name and not name.endswith(b"/"):
-                yield os.fsdecode(name)
+        for name in checkout("check-ignore", "-z", "--stdin", given=named, fine=(0, 1)).split("\0"):
+            if name and not name.endswith("/"):
+                yield name
 
 
 def _is_refused(name: str, refused: list[str]) -> bool:
@@ -210,18 +187,3 @@ def _folder(root: str, path: str, *, make: bool) -> int:
                     os.mkdir(name, 0o755, dir_fd=opened)
             opened = os.open(name, _DIRECTORY, dir_fd=opened)
     return opened
-
-
-def _run(*arguments: str, more: dict[str, str], given: bytes | None = None, fine: tuple[int, ...] = (0,)) -> bytes:
-    done = subprocess.run(
-        ("git", *arguments), cwd=more.get("GIT_WORK_TREE", "/"), env={**os.environ, **more}, input=given or b"",
-        capture_output=True, check=False,
-    )  # fmt: skip
-    if done.returncode not in fine:
-        lines = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-        raise Failed(f"git {arguments[0]}: {lines[-1] if lines else done.returncode}")
-    return done.stdout
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
