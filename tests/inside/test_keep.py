@@ -1,69 +1,17 @@
-"""`treekeeper` on clones in which git doesn't look at everything: it keeps all files, and counts what it can't keep.
-
-The program runs with real git on a directory of the test's, without a daemon and without a sandbox.
-"""
+"""`keep_clone` on clones in which git doesn't look at everything: it keeps all files, and counts what it can't keep."""
 
 import os
-import shutil
-import subprocess
 import time
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from substrat.daemon.sandboxes import tame_git
-from substrat.inside.clone import keep as treekeeper
-from substrat.inside.clone.keep import OUT, TREE
+from tests.inside.clones import Clone
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def clone(tmp_path, monkeypatch):
-    """A clone with files `a`, `b` and a submodule `lib` that isn't cloned; `git` works in it, `keep` keeps it."""
-    tree, out = tmp_path / "tree", tmp_path / "out"
-    out.mkdir()
-    tame = tame_git.variables(tame_git.AGENTS)
-    for name, value in {**tame, "GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_GLOBAL": os.devnull}.items():
-        monkeypatch.setenv(name, value)
-    places = {"TREE": tree, "OUT": out, "_OLD": out / "index", "_NEW": out / "index.new", "_GIT_DIR": tmp_path / "git"}
-    for name, path in places.items():
-        monkeypatch.setattr(treekeeper, name, str(path))
-
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-
-    def git(*words, at=tree):
-        """Run the agent's git, which has none of the settings."""
-        who = ("-c", "user.name=x", "-c", "user.email=x@example.invalid")
-        return subprocess.run(["git", "-C", at, *who, *words], env=own, check=True, capture_output=True, text=True).stdout
-
-    last = [treekeeper.Commits(None, None, None)]
-
-    def keep():
-        shutil.rmtree(tmp_path / "git", ignore_errors=True)  # each keep has a /tmp of its own
-        report: Any = treekeeper.keep(last[0], [])
-        last[0] = treekeeper.Commits(report["head"], report["wip"], report["asides"])
-        return SimpleNamespace(**report, paths=set(git("ls-tree", "-r", "--name-only", report["wip"]).split()))
-
-    def is_known():
-        """Say whether a keep would give its last answer, as the shell's program of `keeping` asks."""
-        script = treekeeper.QUICK
-        scratch = {f"/tmp/{name}": tmp_path / name for name in ("status", "asides")}
-        for place, path in {TREE: tree, OUT: out, **scratch}.items():
-            script = script.replace(place, str(path))
-        words = ["sh", "-c", script, "sh", " ".join(map(str, last[0])), " ".join(treekeeper.STATUS), "echo", "anew"]
-        return subprocess.run(words, check=True, capture_output=True, text=True).stdout != "anew\n"
-
-    tree.mkdir()
-    git("init", "-q")
-    for name in ("a", "b"):
-        (tree / name).write_text(f"{name}\n")
-    (tree / ".gitignore").write_text("*.tmp\n")
-    (tree / "lib").mkdir()
-    git("add", "-A")
-    git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},lib")
-    git("commit", "-qm", "one")
-    return SimpleNamespace(tree=tree, git=git, keep=keep, is_known=is_known)
+def clone(tmp_path):
+    return Clone(tmp_path)
 
 
 def test_files_below_a_gitlink_without_a_repository_are_kept_in_its_place(clone):

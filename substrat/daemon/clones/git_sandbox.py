@@ -149,18 +149,3 @@ def clone_program(request: Mapping[str, object]) -> tuple[tuple[str, ...], tuple
         Bind(directory, f"{_LIBRARY}/{package.replace('.', '/')}"),
     )
     return (python, "-I", "-S", "-c", _START, msgspec.json.encode(request).decode()), mounts
-
-
-def python_mounts(place: str, source: str) -> tuple[str, tuple[Mount, ...]]:
-    """Return the interpreter for a program of ours in a sandbox, and the mounts that it needs.
-
-    Args:
-        place: where the program is shown.
-        source: its file on the host.
-    """
-    python, needs = program.find_python()
-    return python, (
-        Tmpfs("/run", 1 << 20),
-        *(Bind(path, path) for path in needs),
-        Bind(os.path.realpath(source), place),
-    )

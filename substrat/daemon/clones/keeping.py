@@ -1,7 +1,7 @@
 """Keeps the work in clones: at each turn's end the commits and the uncommitted files go into the user's repository.
 
-`treekeeper` packs them in a sandbox, and git checks the pack and takes it in, in another one. Of a clone the daemon reads
-that pack and `treekeeper`'s report, nothing else. For example, after turn 3 of `fix` `refs/substrat/fix/head` is its last
+`substrat.inside.clone` packs them in a sandbox, and git checks the pack and takes it in, in another one. Of a clone the
+daemon reads that pack and the report, nothing else. For example, after turn 3 of `fix` `refs/substrat/fix/head` is its last
 commit, and `refs/substrat/fix/turns/3` has its uncommitted files on top.
 """
 
@@ -20,18 +20,20 @@ import structlog
 import trio
 from msgspec import Meta
 
-import substrat.inside.clone.keep
 from sandbox.spec import Bind
 from substrat.core.workspaces.clone_life import WITH_TREE
 from substrat.core.workspaces.clones import Kept, OnlyHere
 from substrat.daemon.clones import holders, lfs_objects
-from substrat.daemon.clones.git_sandbox import GitFailed, python_mounts, said
+from substrat.daemon.clones.git_sandbox import GitFailed, clone_program, said
 from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import SandboxFailed, SubstratError
-from substrat.inside.clone.keep import OUT, PACK, QUICK, STATUS, TOO_LARGE, TREE
+from substrat.inside.clone.git import OUT, TREE
+from substrat.inside.clone.keep import NOTES, PACK, QUICK
+from substrat.inside.clone.main import TOO_LARGE
+from substrat.inside.clone.status import STATUS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -47,9 +49,7 @@ log = structlog.get_logger("substrat.keeping")
 
 _SECONDS = 120.0
 """`git add` reads some gigabytes in that time; the end of the turn waits for it."""
-_NOTES = frozenset({"index", "seed", "status", "asides", "report", "kept"})
 _CONFIG = "/run/substrat/gitconfig"
-_PROGRAM = "/run/substrat/treekeeper.py"
 
 Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
@@ -59,7 +59,7 @@ Name = Annotated[str, Meta(max_length=300)]
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The answer of `treekeeper`; a hostile clone may have had git falsify it, so only counts and names are believed."""
+    """The answer of the task `keep`; a hostile clone may have had git falsify it, so only counts and names are believed."""
 
     head: Commit | None
     wip: Commit | None
@@ -226,7 +226,13 @@ class Keeping:
         # A last keep comes also before a clone is put back in which the agent has replaced directories.
         find_objects = clone_mounts.find_objects if is_last else clone_mounts.prepare
         objects = await trio.to_thread.run_sync(find_objects, clone, self._borrowing)
-        python, shown = python_mounts(_PROGRAM, substrat.inside.clone.keep.__file__)
+        kept = clone.kept
+        # A base of the user's uncommitted changes comes into his repository with the first keep, its parent is there.
+        known = [f"{clone.base}^" if clone.with_wip else clone.base] if clone.base is not None else []
+        program, shown = clone_program({
+            "task": "keep", "last_head": kept.head, "last_wip": kept.wip, "last_asides": kept.asides, "known": known,
+            "asides": takes_asides,
+        })  # fmt: skip
         empty = os.path.join(self._layout.trees, "empty")
         place, given = self._layout.agent(clone.agent), self._registry.config.agent
         mounts = (
@@ -240,19 +246,12 @@ class Keeping:
             *(Bind(path, path, optional=True) for path in dict.fromkeys((*given.bind_ro, *given.path))),
         )
         variables = {"GIT_CONFIG_GLOBAL": _CONFIG, "PATH": ":".join((*given.path, build_spec.PATH))}
-        kept = clone.kept
-        # A base of the user's uncommitted changes comes into his repository with the first keep, its parent is there.
-        known = [f"{clone.base}^" if clone.with_wip else clone.base] if clone.base is not None else []
-        wanted = {"last_head": kept.head, "last_wip": kept.wip, "last_asides": kept.asides, "known": known,
-                  "asides": takes_asides}  # fmt: skip
-        request = msgspec.json.encode(wanted).decode()
-        program = (python, "-I", "-S", _PROGRAM)
         quick = ("/bin/sh", "-c", QUICK, "sh", f"{kept.head} {kept.wip} {kept.asides}", " ".join(STATUS), *program)
         line = quick if takes_asides and not is_last else program
         most = self._registry.config.clone.bundle_bytes
         self._registry.points.before("bundle made")
         try:
-            done = await self._sandbox.run((*line, request), mounts, seconds=_SECONDS, file_bytes=most, variables=variables)
+            done = await self._sandbox.run(line, mounts, seconds=_SECONDS, file_bytes=most, variables=variables)
         except TookTooLong as late:
             raise TookTooLong(
                 f"git didn't come to an end within {_SECONDS:g} s: a filter of its `.gitattributes` that hangs, or a very "
@@ -353,5 +352,5 @@ def _make_ready(directory: str) -> None:
     for entry in list(os.scandir(directory)):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
-        elif entry.name not in _NOTES:
+        elif entry.name not in NOTES:
             os.unlink(entry.path)

@@ -85,9 +85,9 @@ def _in_the_way(path: str, tracked: set[str]) -> str | None:
             return None
         if os.path.islink(at) or not os.path.isdir(at):
             return None if outer in tracked else outer
-    for directory, _, files in os.walk(f"{TREE}/{path}"):
+    for directory, _, names in os.walk(f"{TREE}/{path}"):
         inside = os.path.relpath(directory, TREE)
-        found = next((f"{inside}/{name}" for name in files if f"{inside}/{name}" not in tracked), None)
+        found = next((f"{inside}/{name}" for name in names if f"{inside}/{name}" not in tracked), None)
         if found is not None:
             return found
     return None
