@@ -231,8 +231,8 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             host_git = HostGit(git_sandbox, repositories, settings.environ, BranchMover(layout.trees))
             landing_git = LandingGit(git_sandbox, repositories, host_git, settings.environ)
             check_room = CheckRoom(
-                registry, git_sandbox, setting_up, preparer.machine, preparer.unreadable, layout, user, preparer.protector,
-                trash,
+                registry, git_sandbox, setting_up, preparer.person, preparer.machine, preparer.unreadable, layout, user,
+                preparer.protector, trash,
             )  # fmt: skip
             landings = Landings(registry, repositories, landing_git, host_git, check_room, families.queue, landing_wanted)
             allow_lists = AllowLists(registry, networks)

@@ -23,9 +23,10 @@ from substrat.core.workspaces import checks
 from substrat.daemon.agents import disk_gate
 from substrat.daemon.clones import setting_up
 from substrat.daemon.clones.git_sandbox import said
-from substrat.daemon.sandboxes import build_spec, clone_mounts, oneshot
+from substrat.daemon.sandboxes import build_spec, clone_mounts, oneshot, tame_git
 from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.errors import Refused, SubstratError
+from substrat.inside.clone.large_files import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.setting_up import SettingUp
     from substrat.daemon.sandboxes.machine import Machine
+    from substrat.daemon.sandboxes.person_git import PersonGitReader
     from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.state.trash import Trash
@@ -89,6 +91,7 @@ class CheckRoom:
         registry: the agents.
         sandbox: runs git.
         setting_up: sets rooms up.
+        person: reads the person's git configuration, which may have git-lfs.
         machine: finds bubblewrap.
         unreadable: finds the paths of the operating system that are hidden.
         layout: the daemon's directories.
@@ -102,6 +105,7 @@ class CheckRoom:
         registry: Registry,
         sandbox: GitSandbox,
         setting_up: SettingUp,
+        person: PersonGitReader,
         machine: Machine,
         unreadable: UnreadablePaths,
         layout: Layout,
@@ -112,6 +116,7 @@ class CheckRoom:
         self._registry = registry
         self._sandbox = sandbox
         self._setting_up = setting_up
+        self._person = person
         self._machine = machine
         self._unreadable = unreadable
         self._layout = layout
@@ -147,7 +152,12 @@ class CheckRoom:
         if not is_set_up:
             files, why_empty = await self._files(bubblewrap, clone, place, lent)
         line = ("/bin/sh", "-c", _PUT, "sh", commit, *(shown for shown, _ in clone_mounts.shown_objects(objects)))
-        done = await self._sandbox.run(line, (*lent, files), clone.repository)
+        lfs = (await self._person.read(agent)).lfs
+        variables = {
+            "PATH": self._path(), "GIT_LFS_SKIP_DOWNLOAD_ERRORS": "1",
+            **tame_git.variables({**tame_git.AGENTS, **({**lfs, **OFFLINE} if lfs else {})}),
+        }  # fmt: skip
+        done = await self._sandbox.run(line, (*lent, *self._tools(), files), clone.repository, variables=variables)
         if done.status:
             raise Refused(f"{clone.name}'s merged files can't be put where its check is to run: {said(done)}")
         mounts = (*self._surroundings(agent, place), *lent, files)
@@ -242,7 +252,7 @@ class CheckRoom:
         """Run a program with the agent's variables; returns its exit status, None if its time was up, and its output."""
         config = self._registry.config
         line = ("/bin/sh", "-c", _RUN, "sh", *words)
-        variables = {"HOME": self._user.home, "PATH": ":".join((*config.agent.path, build_spec.PATH)), **(more or {})}
+        variables = {"HOME": self._user.home, "PATH": self._path(), **(more or {})}
         memory = host.memory(config.sandbox.memory) if config.sandbox.process_memory else None
         limits = host.limits(config.sandbox.open_files, config.sandbox.processes, memory)
         try:
@@ -272,17 +282,25 @@ class CheckRoom:
         return place
 
     def _surroundings(self, agent: Agent, place: str) -> tuple[Mount, ...]:
-        """Return the home, and what the configuration shows to agents."""
-        config, size, home = self._registry.config.agent, self._registry.config.sandbox.memory_dir_bytes, self._user.home
-        shown = tuple(dict.fromkeys((*config.bind_ro, *config.path)))
+        """Return the home, and the tools in it."""
+        size, home = self._registry.config.sandbox.memory_dir_bytes, self._user.home
         return (
             Tmpfs(home, size, 0o700),
             Tmpfs("/tmp", size, 0o1777),  # noqa: S108 - its own
             Bind(self._layout.agent(agent.id).cache, f"{home}/.cache", optional=True),
-            *(Bind(path, path, optional=True) for path in shown),
-            *build_spec.covers(shown, self._protector.own_places),
+            *self._tools(),
             Bind(f"{place}/variables", _VARIABLES),
         )
+
+    def _tools(self) -> tuple[Mount, ...]:
+        """Return the mounts of what the configuration shows to agents; git-lfs may be among it."""
+        config = self._registry.config.agent
+        shown = tuple(dict.fromkeys((*config.bind_ro, *config.path)))
+        covers = build_spec.covers(shown, self._protector.own_places)
+        return (*(Bind(path, path, optional=True) for path in shown), *covers)
+
+    def _path(self) -> str:
+        return ":".join((*self._registry.config.agent.path, build_spec.PATH))
 
 
 def _empty(clone: Clone, place: str) -> Mount:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 _POINTER = re.compile(r"^version https://git-lfs\.github\.com/spec/v1\noid sha256:([0-9a-f]{64})$", re.MULTILINE)
 """How a file of git-lfs begins whose content is elsewhere (git-lfs, docs/spec.md); it has fewer than 1,000 bytes."""
 
+OFFLINE = {"lfs.url": "http://127.0.0.1:0/", "lfs.standalonetransferagent": ""}
+"""Settings under which git-lfs asks no server, and with `GIT_LFS_SKIP_DOWNLOAD_ERRORS` leaves a pointer."""
+
 
 def write_files(git: Git, lfs: dict[str, str]) -> None:
     """Write the files of HEAD; git-lfs asks no server for those whose objects aren't there.
@@ -20,8 +23,8 @@ def write_files(git: Git, lfs: dict[str, str]) -> None:
         git: git for the repository.
         lfs: the settings of git-lfs; empty where the user doesn't use it.
     """
-    offline = {"lfs.url": "http://127.0.0.1:0/", "lfs.standalonetransferagent": ""} if lfs else {}
-    given = (word for key, value in {**lfs, **offline}.items() for word in ("-c", f"{key}={value}"))
+    settings = {**lfs, **OFFLINE} if lfs else {}
+    given = (word for key, value in settings.items() for word in ("-c", f"{key}={value}"))
     git.given(GIT_LFS_SKIP_DOWNLOAD_ERRORS="1")("-c", "checkout.workers=0", *given, "reset", "-q", "--hard")
 
 
