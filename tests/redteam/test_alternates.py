@@ -93,3 +93,16 @@ def test_a_list_of_the_persons_own_goes_on_to_count(house, secrets):
     house.spawn("here", borrowing, "/say hi")
     house.spawn("fix", borrowing, "/shell true", "--clone")
     assert "my secret" in seen(house, "fix", secrets)
+
+
+def test_a_repository_that_borrows_of_many_has_clones_that_work_with_the_first_of_them(house, app, secrets):
+    others = [house.home / f"bare{number}" for number in range(40)]
+    for other in others:
+        git(house, house.home, "init", "-q", "--bare", str(other))
+    lists = [house.home / "other" / ".git", *others]
+    (app / ".git" / "objects" / "info" / "alternates").write_text("".join(f"{git_dir}/objects\n" for git_dir in lists))
+    house.start()
+    said = house.ctl("spawn", "fix", "-w", app, "/shell echo x > x", "--clone", "--wait")
+    assert "borrows those of more than 31 repositories" in said.err, said
+    assert "my secret" in seen(house, "fix", secrets)
+    assert git(house, app, "show", "refs/substrat/fix/wip:x") == "x"

@@ -204,6 +204,10 @@ class Repositories:
         """Return the directories of objects that a repository names and may not lend its clones."""
         return git_places.left_out(common, self._borrowing)
 
+    def borrows_too_much(self, common: str) -> bool:
+        """Say whether clones are without some of the objects that a repository borrows, because it names too many."""
+        return git_places.borrows_too_much(common, self._borrowing)
+
     async def inspect(self, workspace: str, *, base: str = "HEAD", branch: str = "", agent: str = "") -> RepositoryFacts:
         """Return the facts about a workspace's repository.
 

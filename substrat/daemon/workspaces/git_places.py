@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ALTERNATES = 64 * 1024
 """Bytes of a list of alternates: some hundred paths, of which git itself follows five levels (object-file.c)."""
-_MOST_OBJECTS = 32
+MOST_OBJECTS = 32
 """Object directories of one repository: each is a mount, which costs some 0.1 ms."""
 _MOST_MODULES = 64
 """Submodules' repositories that a clone borrows of: each is a mount, too."""
@@ -90,8 +90,16 @@ def find(workspace: str, borrowing: Borrowing) -> GitPlaces:
 
 
 def objects(common: str, borrowing: Borrowing) -> tuple[str, ...]:
-    """Return the directories of objects of a git directory, its alternates' too; raises `WorkspaceUnusable`."""
-    return tuple(_objects(f"{common}/objects", borrowing))
+    """Return the directories of objects of a git directory, its alternates' too; raises `WorkspaceUnusable`.
+
+    Those beyond the first 32 are left out: each is a mount.
+    """
+    return tuple(islice(_objects(f"{common}/objects", borrowing), MOST_OBJECTS))
+
+
+def borrows_too_much(common: str, borrowing: Borrowing) -> bool:
+    """Say whether `objects` leaves some out because there are too many; raises `WorkspaceUnusable`."""
+    return next(islice(_objects(f"{common}/objects", borrowing), MOST_OBJECTS, None), None) is not None
 
 
 def left_out(common: str, borrowing: Borrowing) -> tuple[str, ...]:
@@ -178,10 +186,6 @@ def _objects(first: str, borrowing: Borrowing) -> Iterator[str]:
         path = waiting.pop(0)
         if path in seen:
             continue
-        if len(seen) >= _MOST_OBJECTS:
-            raise WorkspaceUnusable(
-                f"{first} borrows objects of more than {_MOST_OBJECTS} repositories: `git repack -a -d`"
-            )
         if not _is_objects(path) or (path != first and not _is_of_repository(path)):
             if path == first:
                 raise WorkspaceUnusable(f"{path} is no directory of git objects: `git fsck` says more")

@@ -1,8 +1,10 @@
-"""The commit that HEAD is at, read without git."""
+"""Where a repository has its parts, and the commit that HEAD is at, read without git."""
 
 import os
 
-from substrat.daemon.workspaces.git_places import head
+import pytest
+
+from substrat.daemon.workspaces.git_places import Borrowing, borrows_too_much, head, objects
 from tests.daemon.workspaces.repositories import git
 
 
@@ -31,3 +33,17 @@ def test_what_is_no_head(repository):
     (repository / ".git" / "HEAD").unlink()
     os.mkfifo(repository / ".git" / "HEAD")
     assert head(place, place) is None
+
+
+@pytest.mark.parametrize(("number", "is_too_much"), [(31, False), (40, True)])
+def test_objects_of_many_repositories_are_borrowed_as_far_as_there_is_room_for_mounts(
+    repository, tmp_path, number, is_too_much
+):
+    common, lent = f"{repository}/.git", []
+    for one in range(number):
+        other = tmp_path / f"other{one}"
+        git(tmp_path, "init", "-q", "--bare", str(other))
+        lent.append(f"{other}/objects")
+    (repository / ".git" / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in lent))
+    assert objects(common, Borrowing(())) == (f"{common}/objects", *lent[:31])
+    assert borrows_too_much(common, Borrowing(())) is is_too_much

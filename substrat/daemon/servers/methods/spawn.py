@@ -16,10 +16,13 @@ from substrat.core.workspaces import overlap
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.clones.wishes import CloneWish
 from substrat.daemon.servers.methods.request import OperatorRequest, Seconds, about
+from substrat.daemon.workspaces.git_places import MOST_OBJECTS
 from substrat.errors import InvalidParams, SessionDamaged
 
 if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
+    from substrat.daemon.agents.spawning import CloneRequest
+    from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
 
@@ -111,8 +114,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if (beside := requests.beside(agent)) and await services.clones.wishes.is_in_repository(workspace):
             notes.append(overlap.beside(beside))
         if clone is not None:
-            left = await trio.to_thread.run_sync(services.clones.repositories.left_out, clone.git_dir)
-            notes += [_not_borrowed(path, clone.repository) for path in left]
+            notes += await trio.to_thread.run_sync(_missing_objects, services.clones.repositories, clone)
             if clone.may_lack and (text := await services.clones.making.unfilled(agent)) is not None:
                 notes.append(text)
         notes += granted.notes
@@ -136,11 +138,20 @@ class AgentSpawn(OperatorRequest, frozen=True):
         return session, self.model or head.model
 
 
-def _not_borrowed(path: str, repository: str) -> str:
-    return (
-        f"is without the objects in {path}, which {repository} names since an agent works beside it: "
-        f"`git -C {shlex.quote(repository)} repack -a -d` copies those that it needs"
-    )
+def _missing_objects(repositories: Repositories, clone: CloneRequest) -> list[str]:
+    """Say which objects that the repository borrows its new clone is without."""
+    repack = f"`git -C {shlex.quote(clone.repository)} repack -a -d` copies those that it needs"
+    notes = [
+        f"is without the objects in {path}, which {clone.repository} names since an agent works beside it: {repack}"
+        for path in repositories.left_out(clone.git_dir)
+    ]
+    if repositories.borrows_too_much(clone.git_dir):
+        listed = f"{clone.git_dir}/objects/info/alternates"
+        notes.append(
+            f"is without some objects, because {clone.repository} borrows those of more than {MOST_OBJECTS - 1} "
+            f"repositories: {repack}, and after that `rm {shlex.quote(listed)}` ends the borrowing"
+        )
+    return notes
 
 
 def _variables(given: tuple[str, ...]) -> Variables:
