@@ -242,7 +242,7 @@ class CloneKeys(msgspec.Struct, frozen=True):
         str, Meta(description="the absolute path of the directory that they lie in; empty: `trees` in the state directory")
     ] = ""
     bundle_bytes: Annotated[
-        int, Meta(ge=1 << 20, description="bytes of new work that one turn may hand over when its work is kept")
+        int, Meta(ge=1 << 20, description="bytes that the new work of one turn may unfold to when it is kept")
     ] = 1024 * MIB
     turns: Annotated[
         int, Meta(ge=1, description="of how many last turns each agent's work stays in `refs/substrat/NAME/turns`")

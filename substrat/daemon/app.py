@@ -266,6 +266,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             nursery.start_soon(making.run)
             nursery.start_soon(landings.run)
             nursery.start_soon(renaming.finish)
+            nursery.start_soon(keeping.clear_quarantines)
             nursery.start_soon(pruning.finish_removals)
             nursery.start_soon(restoring.run)
             _tidy_up(exec_sessions, preparer, registry, groups, nursery)

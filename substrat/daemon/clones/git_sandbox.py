@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+import substrat.inside
 from sandbox import host
 from sandbox.spec import Bind, Tmpfs
-from substrat.daemon.sandboxes import oneshot, program, tame_git
+from substrat.daemon.sandboxes import oneshot, tame_git
+from substrat.daemon.sandboxes.program import find_python
 from substrat.errors import SandboxFailed
 from substrat.inside.clone import main
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from types import ModuleType
 
     from sandbox.host import Bubblewrap
     from sandbox.spec import Mount
@@ -34,8 +37,7 @@ _ALONE = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 
 
 _LIBRARY = "/run/substrat/library"
-_START = f"import sys; sys.path[:0] = [{_LIBRARY!r}]; from {main.__name__} import main; sys.exit(main(sys.argv[1:]))"
-"""The directories above the program have no `__init__.py` there: of `substrat` nothing else is seen."""
+"""Where sandboxes show `substrat.inside`; of `substrat` there is nothing else, not even an `__init__.py`."""
 
 
 class GitFailed(SandboxFailed):
@@ -135,17 +137,28 @@ def said(done: OneshotResult) -> str:
     return "".join(character if character.isprintable() else "?" for character in words)[:500]
 
 
-def clone_program(request: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
-    """Return the command that does a task on a clone in a sandbox (`substrat.inside.clone`), and the mounts it needs.
+def inside(program: ModuleType, *arguments: str) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
+    """Return the command that runs a program of `substrat.inside` in a sandbox, and the mounts that it needs.
 
     Args:
-        request: the task and its further members (`main.py` there).
+        program: its module, with a function `main`.
+        arguments: its arguments.
     """
-    python, needs = program.find_python()
-    package, directory = main.__name__.rpartition(".")[0], os.path.dirname(os.path.realpath(main.__file__))
+    python, needs = find_python()
+    package = substrat.inside.__name__.replace(".", "/")
     mounts: tuple[Mount, ...] = (
         Tmpfs("/run", 1 << 20),
         *(Bind(path, path) for path in needs),
-        Bind(directory, f"{_LIBRARY}/{package.replace('.', '/')}"),
+        Bind(os.path.dirname(os.path.realpath(substrat.inside.__file__)), f"{_LIBRARY}/{package}"),
     )
-    return (python, "-I", "-S", "-c", _START, msgspec.json.encode(request).decode()), mounts
+    start = f"import sys; sys.path[:0] = [{_LIBRARY!r}]; from {program.__name__} import main; sys.exit(main(sys.argv[1:]))"
+    return (python, "-I", "-S", "-c", start, *arguments), mounts
+
+
+def clone_program(request: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
+    """Return the command that does a task on a clone in a sandbox, and the mounts that it needs.
+
+    Args:
+        request: the task and its further members (`substrat.inside.clone.main`).
+    """
+    return inside(main, msgspec.json.encode(request).decode())

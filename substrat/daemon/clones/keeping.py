@@ -25,6 +25,7 @@ from substrat.core.workspaces.clone_life import WITH_TREE
 from substrat.core.workspaces.clones import Kept, OnlyHere
 from substrat.daemon.clones import holders, lfs_objects
 from substrat.daemon.clones.git_sandbox import GitFailed, clone_program, said
+from substrat.daemon.clones.repository import Room, TooMuch
 from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.state.events import DaemonEvent
@@ -104,6 +105,15 @@ class Keeping:
         self._home = home
         self._borrowing = borrowing
         self._locks: dict[str, trio.Lock] = {}
+
+    async def clear_quarantines(self) -> None:
+        """Remove what imports have left in the users' repositories that ended with a killed daemon."""
+        for clone in self._registry.store.clones():
+            async with self.held(clone.agent):
+                try:
+                    await self._repositories.clear_quarantine(clone)
+                except SubstratError as problem:
+                    log.warning("a quarantine stays", agent=clone.name, reason=problem.message)
 
     async def keep(self, agent_id: str, turn: tuple[str, int] | None = None) -> Kept | None:
         """Keep an agent's work, and record it; a failure is an event, and the next keep tries again.
@@ -278,10 +288,13 @@ class Keeping:
             clone.ref("asides"): report.asides,
         }  # fmt: skip
         refs = {ref: commit for ref, commit in wanted.items() if ref is not None and commit is not None}
-        most = self._registry.config.clone.bundle_bytes
+        room = Room(self._registry.config.clone.bundle_bytes, self._registry.config.disk.free)
         self._registry.points.before("bundle imported")
         try:
-            imported = await self._repositories.import_pack(clone, pack, refs, most)
+            imported = await self._repositories.import_pack(clone, pack, refs, room)
+        except TooMuch as problem:
+            reason = _too_much(clone, room.most, is_slow=problem.is_slow)
+            raise SandboxFailed(reason) from None
         except GitFailed as problem:
             raise SandboxFailed(
                 f"git refuses to take it into {clone.repository}: {problem.message}; `substratctl exec {clone.name} git "
@@ -326,6 +339,16 @@ class Keeping:
             change.put_any_clone(replace(now, unkept=reason))
             change.record(DaemonEvent(clone.agent, turn[0] if turn else None, "clone:not-kept", text))
         return replace(now, unkept=reason)
+
+
+def _too_much(clone: Clone, most: int, *, is_slow: bool) -> str:
+    if is_slow:
+        repack = f"`substratctl exec {clone.name} git repack -a -d -l -F` makes its deltas anew"
+        return f"git takes too long to unfold its objects: {repack}"
+    return (
+        f"its objects unfold to more than `clone.bundle_bytes` lets through, {most >> 20} MiB: raise that, or have large "
+        f"files ignored or removed"
+    )
 
 
 def describe(clone: Clone) -> str:

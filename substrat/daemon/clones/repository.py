@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from sandbox.spec import Bind, Tmpfs
+import trio
+
+from sandbox.spec import Bind
 from substrat.core.workspaces import clone_lacks
 from substrat.core.workspaces.clones import PREFIX
-from substrat.daemon.clones.git_sandbox import GitFailed, said
+from substrat.daemon.clones.git_sandbox import GitFailed, inside, said
 from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.workspaces import git_places
-from substrat.errors import SandboxFailed
+from substrat.errors import SandboxFailed, SubstratError
+from substrat.inside import packtaker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,12 +33,12 @@ if TYPE_CHECKING:
 NOTHING = "nothing"
 """The old value of a ref that must not exist yet."""
 _PACK = "/run/substrat/pack"
-_SMALL = 1 << 20
-"""Bytes of a pack whose objects become single files: a pack a turn would make every git command of the user's slower."""
 _LACKING_SECONDS = 5.0
 """A person waits for the answer to a spawn; git looks at a hundred thousand files in one."""
 _IMPORT_SECONDS = 300.0
 """A pack of `clone.bundle_bytes` is indexed and checked in some minutes; the end of a turn waits for it."""
+_CLEANING_SECONDS = 10.0
+"""A quarantine has at most some hundred files; where its removal fails the daemon's next start does it."""
 
 # Prints a fact a line; $1 is a commit-ish, $2 a branch, $3 the prefix of an agent's refs. `-` stands for nothing.
 _FACTS = """\
@@ -147,16 +151,11 @@ change() { try "$1" 2>/dev/null || {
     try "$1"
 }; }
 """
-# Takes a pack in, changes refs, and prints what `state` does, then the refs of turns. $4 is where these are, $5 the
-# changes, $6 the most bytes, the rest new commits.
+# Takes a pack in with the program of $7 and more words, up to `--`, changes refs, and prints what `state` does, then the
+# refs of turns. $4 is where these are, $5 the changes.
 _IMPORT = f"""\
-{_CHANGE}w=$1 b=$2 t=$3 turns=$4 refs=$5 most=$6; shift 6
-if [ "$(wc -c <{_PACK})" -lt {_SMALL} ]
-then git unpack-objects -q --strict --max-input-size="$most" <{_PACK} >&2 || exit
-else git index-pack --stdin --fix-thin --strict --max-input-size="$most" <{_PACK} >&2 || exit
-fi
-# A broken ref of the user's is passed over; a commit that is missing fails `update-ref`.
-git rev-list --objects --quiet --ignore-missing "$@" --not --all >&2 || exit
+{_CHANGE}w=$1 b=$2 t=$3 turns=$4 refs=$5; shift 5
+"$@" || exit
 change "$refs" || exit
 {_STATE}state "$w" "$b" "$t" "" ""
 git for-each-ref '--format=%(refname)' "$turns" || :
@@ -178,6 +177,26 @@ class Imported(NamedTuple):
 
     state: CloneState
     turns: tuple[str, ...]
+
+
+class Room(NamedTuple):
+    """How many bytes the objects of an import may unfold to, and how many must stay free; 0: any number."""
+
+    most: int
+    free: int
+
+
+class TooMuch(SandboxFailed):
+    """A pack unfolds to more than it may.
+
+    Args:
+        message: one sentence.
+        is_slow: whether git took too much processor time instead.
+    """
+
+    def __init__(self, message: str, *, is_slow: bool) -> None:
+        super().__init__(message)
+        self.is_slow = is_slow
 
 
 class RefMoved(GitFailed):
@@ -331,7 +350,7 @@ class Repositories:
         )  # fmt: skip
         return said.decode().strip() or None
 
-    async def import_pack(self, clone: Clone, pack: str, refs: Mapping[str, str], most_bytes: int) -> Imported:
+    async def import_pack(self, clone: Clone, pack: str, refs: Mapping[str, str], room: Room) -> Imported:
         """Take a pack into the repository, check every object of it and that nothing is missing, and set refs.
 
         This isn't left to `git fetch`, which before git 2.46 doesn't check the objects of a bundle.
@@ -341,26 +360,46 @@ class Repositories:
             pack: the pack's path; its contents are an agent's.
             refs: the refs to be set, all or none, and their commits. All are below `refs/substrat`: a daemon that is killed
                 meanwhile leaves their locks, and only there a lock is surely none of the user's git.
-            most_bytes: bytes of the largest file that git may write.
+            room: how much it may unfold to, and what must stay free.
 
         Returns:
             How the clone's kept work stands then, and the refs of its turns.
 
         Raises:
+            TooMuch: it unfolds to more, or takes too long for what it unfolds to.
             GitFailed: git refuses it.
-            SandboxFailed: it took too long.
+            SandboxFailed: it took too long, or the disk is too full.
         """
         wanted = _encoded({ref: (commit, None) for ref, commit in refs.items()})
-        words = (clone.ref("wip"), clone.base or "-", _branch(clone) or "-", clone.ref("turns"), wanted, str(most_bytes))
-        done = await self._sandbox.run(
-            ("/bin/sh", "-c", _IMPORT, "sh", *words, *sorted(set(refs.values()))),
-            (*self.writing(clone.git_dir), Tmpfs("/run", 1 << 20), Bind(pack, _PACK, held=True)),
-            seconds=_IMPORT_SECONDS, file_bytes=most_bytes, variables={"GIT_DIR": clone.git_dir},
-        )  # fmt: skip
+        words = (clone.ref("wip"), clone.base or "-", _branch(clone) or "-", clone.ref("turns"), wanted)
+        numbers = (str(room.most), str(room.free))
+        line, shown = inside(packtaker, _PACK, _quarantine(clone), *numbers, *sorted(set(refs.values())))
+        try:
+            done = await self._sandbox.run(
+                ("/bin/sh", "-c", _IMPORT, "sh", *words, *line),
+                (*self.writing(clone.git_dir), *shown, Bind(pack, _PACK, held=True)),
+                seconds=_IMPORT_SECONDS, file_bytes=room.most, variables={"GIT_DIR": clone.git_dir},
+            )  # fmt: skip
+        finally:  # the sandbox may have been killed
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLEANING_SECONDS), suppress(SubstratError):
+                await self.clear_quarantine(clone)
+        if done.status in {packtaker.TOO_LARGE, packtaker.TOO_SLOW}:
+            raise TooMuch(said(done), is_slow=done.status == packtaker.TOO_SLOW)
+        if done.status == packtaker.NO_ROOM:
+            raise SandboxFailed(said(done))
         lines = os.fsdecode(done.output).splitlines()
         if done.status or len(lines) < 5:
             raise GitFailed(said(done))
         return Imported(_state_of(lines[:5]), tuple(lines[5:]))
+
+    async def clear_quarantine(self, clone: Clone) -> None:
+        """Remove what an import of a clone's has left that was killed; raises `SandboxFailed`."""
+        quarantine = _quarantine(clone)
+        if not await trio.to_thread.run_sync(os.path.lexists, quarantine):
+            return
+        done = await self._sandbox.run(("rm", "-rf", quarantine), self.adding(clone.git_dir))
+        if done.status:
+            raise SandboxFailed(f"{quarantine} can't be removed: {said(done)}")
 
     async def state(self, clone: Clone) -> CloneState:
         """Return how a clone's kept work stands to its base and to the user's branches; raises `GitFailed`."""
@@ -392,6 +431,11 @@ class Repositories:
         if done.status or len(found) != len(clones):
             raise GitFailed(f"git can't read {common}: {said(done)}")
         return [_state_of(lines) if len(lines) == 5 else None for lines in map(str.splitlines, found)]
+
+
+def _quarantine(clone: Clone) -> str:
+    """Return the directory that objects of a clone's come into first; `git gc` knows such names, too (builtin/prune.c)."""
+    return f"{clone.git_dir}/objects/tmp_objdir-substrat-{clone.agent}"
 
 
 def _branch(clone: Clone) -> str | None:
