@@ -52,6 +52,8 @@ _SECONDS = 120.0
 """`git add` reads some gigabytes in that time; the end of the turn waits for it."""
 _CONFIG = "/run/substrat/gitconfig"
 
+_Commits = tuple[str | None, str | None, str | None]
+"""HEAD's, that of the uncommitted files and that of the other branches and stashes (`Report`)."""
 Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 
@@ -105,6 +107,7 @@ class Keeping:
         self._home = home
         self._borrowing = borrowing
         self._locks: dict[str, trio.Lock] = {}
+        self._refused: dict[str, dict[_Commits, tuple[int, str]]] = {}
 
     async def clear_quarantines(self) -> None:
         """Remove what imports have left in the users' repositories that ended with a killed daemon."""
@@ -199,6 +202,9 @@ class Keeping:
         number, loose = (turn, False) if turn is not None else (clone.kept.turn, True)
         try:
             report = await self._bundle(clone, out, is_last=is_last, takes_asides=takes_asides)
+            commits = (report.head, report.wip, report.asides)
+            if not report.packed and (reason := self._refusals(clone).get(commits)) is not None:  # as last time
+                raise SandboxFailed(reason)
             lfs = await self._copy_lfs(clone) if report.lfs else 0
             only_here = OnlyHere(report.nested, report.submodules, lfs, report.ignored, report.unreadable)
             seen = replace(
@@ -241,7 +247,7 @@ class Keeping:
         known = [f"{clone.base}^" if clone.with_wip else clone.base] if clone.base is not None else []
         program, shown = clone_program({
             "task": "keep", "last_head": kept.head, "last_wip": kept.wip, "last_asides": kept.asides, "known": known,
-            "asides": takes_asides,
+            "asides": takes_asides, "refused": list(self._refusals(clone)),
         })  # fmt: skip
         empty = os.path.join(self._layout.trees, "empty")
         place, given = self._layout.agent(clone.agent), self._registry.config.agent
@@ -294,6 +300,9 @@ class Keeping:
             imported = await self._repositories.import_pack(clone, pack, refs, room)
         except TooMuch as problem:
             reason = _too_much(clone, room.most, is_slow=problem.is_slow)
+            # A keep without the other branches and stashes comes after one with them.
+            last = dict(list(self._refused.get(clone.agent, {}).items())[-1:])
+            self._refused[clone.agent] = {**last, (report.head, report.wip, report.asides): (room.most, reason)}
             raise SandboxFailed(reason) from None
         except GitFailed as problem:
             raise SandboxFailed(
@@ -302,6 +311,12 @@ class Keeping:
             ) from None
         self._registry.points.after("bundle imported")
         return imported
+
+    def _refusals(self, clone: Clone) -> dict[_Commits, str]:
+        """Return the commits that were refused under the limit of now, because they unfold to too much, and why."""
+        most = self._registry.config.clone.bundle_bytes
+        known = self._refused.get(clone.agent, {})
+        return {commits: reason for commits, (limit, reason) in known.items() if limit == most}
 
     async def _has_deleted(self, clone: Clone, gone: list[str]) -> bool:
         """Delete refs that no longer hold anything of a clone's; say whether that went well: what was kept is kept."""

@@ -25,7 +25,7 @@ from substrat.inside.clone.status import STATUS, changes, hidden, parsed, put_en
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from typing import Any
 
     from substrat.inside.clone.status import Changes, Covered
@@ -63,19 +63,27 @@ def keep(request: dict[str, Any]) -> dict[str, object]:
 
     Args:
         request: `last_head`, `last_wip` and `last_asides`, commits or null; `known`, names of commits that the user's
-            repository has; `asides`, whether work that isn't HEAD's is kept too.
+            repository has; `asides`, whether work that isn't HEAD's is kept too; `refused`, commits in threes that aren't
+            packed again.
 
     Returns:
         What `substrat.daemon.clones.keeping.Report` says; `OUT/pack` is there if anything is new.
     """
     last = Commits(request["last_head"], request["last_wip"], request["last_asides"])
-    return keep_clone(CLONE, OUT, last, request["known"], takes_asides=request["asides"])
+    refused = [Commits(*commits) for commits in request["refused"]]
+    return keep_clone(CLONE, OUT, last, request["known"], takes_asides=request["asides"], refused=refused)
 
 
 def keep_clone(
-    clone: Git, out: str, last: Commits, known: Sequence[str], *, takes_asides: bool = True
+    clone: Git,
+    out: str,
+    last: Commits,
+    known: Sequence[str],
+    *,
+    takes_asides: bool = True,
+    refused: Collection[Commits] = (),
 ) -> dict[str, object]:
-    """Commit a clone's state, and pack its commits unless they are the last ones.
+    """Commit a clone's state, and pack its commits unless they are the last ones, or were refused.
 
     Args:
         clone: git for the clone.
@@ -83,6 +91,7 @@ def keep_clone(
         last: the commits that were kept last.
         known: names of further commits that the user's repository has.
         takes_asides: whether the work that isn't HEAD's is kept too.
+        refused: commits that aren't packed again.
     """
     git_dir = clone.variables["GIT_DIR"]
     if not os.path.isdir(git_dir) or os.path.islink(git_dir):
@@ -107,7 +116,7 @@ def keep_clone(
     report: dict[str, object] = {
         **kept._asdict(), "files": found.count, "hidden": hidden(found, uncovered), "branches": asides.branches,
         "stashes": asides.stashes, "ignored": ignored + left, "nested": nested + dirty, "submodules": commits,
-        "lfs": only_here.count_lfs(git_dir), "unreadable": found.unreadable, "packed": wip is not None and kept != last,
+        "lfs": only_here.count_lfs(git_dir), "unreadable": found.unreadable, "packed": wip is not None and kept not in (last, *refused),
     }  # fmt: skip
     if report["packed"]:
         _pack(clone, out, kept, [name for name in (*last, *known) if name])
