@@ -151,7 +151,7 @@ change() { try "$1" 2>/dev/null || {
     try "$1"
 }; }
 """
-# Takes a pack in with the program of $7 and more words, up to `--`, changes refs, and prints what `state` does, then the
+# Runs the program that takes a pack in, $6 and the words after it, changes refs, and prints what `state` does, then the
 # refs of turns. $4 is where these are, $5 the changes.
 _IMPORT = f"""\
 {_CHANGE}w=$1 b=$2 t=$3 turns=$4 refs=$5; shift 5
@@ -393,7 +393,15 @@ class Repositories:
         return Imported(_state_of(lines[:5]), tuple(lines[5:]))
 
     async def clear_quarantine(self, clone: Clone) -> None:
-        """Remove what an import of a clone's has left that was killed; raises `SandboxFailed`."""
+        """Remove what an import has left that was killed.
+
+        Args:
+            clone: the clone whose work it was to take in.
+
+        Raises:
+            SandboxFailed: it can't be removed.
+            WorkspaceUnusable: the repository is gone.
+        """
         quarantine = _quarantine(clone)
         if not await trio.to_thread.run_sync(os.path.lexists, quarantine):
             return
