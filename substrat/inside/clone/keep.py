@@ -116,7 +116,8 @@ def keep_clone(
     report: dict[str, object] = {
         **kept._asdict(), "files": found.count, "hidden": hidden(found, uncovered), "branches": asides.branches,
         "stashes": asides.stashes, "ignored": ignored + left, "nested": nested + dirty, "submodules": commits,
-        "lfs": only_here.count_lfs(git_dir), "unreadable": found.unreadable, "packed": wip is not None and kept not in (last, *refused),
+        "lfs": only_here.count_lfs(git_dir), "unreadable": found.unreadable,
+        "packed": wip is not None and kept not in (last, *refused),
     }  # fmt: skip
     if report["packed"]:
         _pack(clone, out, kept, [name for name in (*last, *known) if name])
