@@ -36,7 +36,7 @@ _ALONE = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 """git reads no configuration of the user's, and takes no lock for a look."""
 
 
-_LIBRARY = "/run/substrat/library"
+LIBRARY = "/run/substrat/library"
 """Where sandboxes show `substrat.inside`; of `substrat` there is nothing else, not even an `__init__.py`."""
 
 
@@ -149,9 +149,9 @@ def inside(program: ModuleType, *arguments: str) -> tuple[tuple[str, ...], tuple
     mounts: tuple[Mount, ...] = (
         Tmpfs("/run", 1 << 20),
         *(Bind(path, path) for path in needs),
-        Bind(os.path.dirname(os.path.realpath(substrat.inside.__file__)), f"{_LIBRARY}/{package}"),
+        Bind(os.path.dirname(os.path.realpath(substrat.inside.__file__)), f"{LIBRARY}/{package}"),
     )
-    start = f"import sys; sys.path[:0] = [{_LIBRARY!r}]; from {program.__name__} import main; sys.exit(main(sys.argv[1:]))"
+    start = f"import sys; sys.path[:0] = [{LIBRARY!r}]; from {program.__name__} import main; sys.exit(main(sys.argv[1:]))"
     return (python, "-I", "-S", "-c", start, *arguments), mounts
 
 

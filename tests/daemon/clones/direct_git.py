@@ -6,21 +6,22 @@ import os
 import re
 import subprocess
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from sandbox.spec import Bind
-from substrat.daemon.clones.git_sandbox import GitSandbox
+from substrat.daemon.clones.git_sandbox import LIBRARY, GitSandbox
 from substrat.daemon.sandboxes import tame_git
 from substrat.daemon.sandboxes.oneshot import OneshotResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from sandbox.spec import Mount
 
+ROOT = Path(__file__).parents[3]
 _TEMPORARY = re.compile(r"(?<![\w/])/tmp/(?=[\w.-]+(?![\w./-]))")  # a file there, such as `/tmp/index`
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "HOME": "/nonexistent", "LC_ALL": "C"}
 
@@ -50,11 +51,13 @@ class DirectGit(GitSandbox):
         self.commands.append(command)
         own = tempfile.mkdtemp(dir=self._directory)  # no sandbox sees another one's /tmp
         shown = {mount.target: mount.source for mount in mounts if isinstance(mount, Bind) and mount.target != mount.source}
+        shown[LIBRARY] = str(ROOT)
 
         def outside(word: str) -> str:
+            word = _TEMPORARY.sub(f"{own}/", word)
             for target, source in sorted(shown.items(), reverse=True):  # the longer of two that begin alike comes first
                 word = re.sub(rf"{re.escape(target)}(?![\w.-])", source.replace("\\", r"\\"), word)
-            return _TEMPORARY.sub(f"{own}/", word)
+            return word
 
         given = {**({"GIT_WORK_TREE": "/"} if variables and "GIT_DIR" in variables else {}), **(variables or {})}
         environ = {
