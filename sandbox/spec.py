@@ -138,8 +138,6 @@ class Spec:
     Args:
         command: the program and its arguments, as seen from inside.
         environment: the environment of bubblewrap and of the program.
-        variables: further variables of the program alone. People choose these, and a loader or an interpreter on the
-            host would obey some of them (`LD_LIBRARY_PATH`), with files that an agent has written.
         mounts: in any order; parents are mounted before mounts inside them.
         workdir: where the program starts.
         hostname: the host's name as seen inside.
@@ -148,6 +146,8 @@ class Spec:
         ports: which TCP ports of others the `filtered` network offers, in its transparent form.
         relay: the command in front of the program that gives it the proxy form of the `filtered` network.
         ids: the uid and gid that its processes find themselves with; None: those that they have outside.
+        variables: further variables of the program alone. People choose these, and a loader or an interpreter on the
+            host would obey some of them (`LD_LIBRARY_PATH`), with files that an agent has written.
     """
 
     command: tuple[str, ...]

@@ -106,11 +106,11 @@ class Turn:
         offset: how much of its output is in the journal, in bytes.
         stop: why it is being stopped, if it is.
         reported: whether `system/init` was seen, so that the agent knows the prompt.
+        contacted: whether a companion has introduced itself: cursor-agent goes on silently without one.
         begun_at: when its sandbox was started, on the steady clock (`daemon/kernel/clocks.py`).
         paused: how long it was frozen in all, in seconds, the present time not counted.
         frozen_at: since when it is frozen, on the steady clock, if it is.
         heard_at: when its silence began, with its last line or its thaw, on the steady clock.
-        contacted: whether a companion has introduced itself: cursor-agent goes on silently without one.
         outcome: how it ended; None while it runs.
         ended_at: seconds since the epoch.
         exit_code: the program's, if it is known.
@@ -226,8 +226,10 @@ class Item:
     Args:
         id: its number; items are delivered in this order, continuations first.
         agent: the addressee's id; None for the operator.
+        kind: a prompt, a message, a question, or the continuation of a lost turn.
         sender: the sending agent's id, `operator` or `substrat`.
         sender_name: the sender's name at the time.
+        text: its words.
         time: when it was accepted, in seconds since the epoch.
         cause: the cursor of the event that brought it, such as `message:received`.
         intent: what an agent's message is for; None for prompts, questions and messages of the daemon's and the operator's.
@@ -294,12 +296,15 @@ class Agent:
 
     Args:
         id: its UUID.
+        name: its name, which no other agent has.
         phase: where its lifecycle is.
         workspace: the directory it works in.
-        parent: its parent's id, if an agent spawned it.
+        model: the model that its turns run with.
+        policy: what its sandbox lets it do.
         created_at: seconds since the epoch.
+        parent: its parent's id, if an agent spawned it.
+        session: its chat; None before its first turn.
         waiting: how many inbox items wait for it and start a turn.
-        result_schema: the JSON schema that its result must fit, as JSON; None: any text will do.
         turn: its newest turn.
         status: its last report on its work.
         attempts: how often its last prompt was tried again.
@@ -314,6 +319,7 @@ class Agent:
         clone: its private clone; None: it works in the user's checkout.
         instructions: rules that its parent has given it, which it sees in each turn; empty for most.
         address: the N of 127.0.77.N, where a person reaches its ports; None until one has asked for that.
+        result_schema: the JSON schema that its result must fit, as JSON; None: any text will do.
         priority: which agents that wait it goes before.
         needs: the ids of agents that must succeed before its first turn.
         unmet: why it has failed without a turn, in one sentence: one that it needed has not succeeded.

@@ -39,6 +39,7 @@ class Wait:
         agent: the id of the agent that waits.
         members: the ids of the agents that it waits for.
         names: their names when it was registered.
+        mode: whether it ends with the first of them or with all.
         created_at: seconds since the epoch.
         deadline: when it ends in any case, in seconds since the epoch.
         note: words that come back with the wake.
@@ -143,10 +144,10 @@ class Report(NamedTuple):
     """What a wake tells of one agent.
 
     Args:
+        name: the agent's name.
         head: one line without the result, such as `kid (idle): turn 1, success; its work: +1 commit, a1b2c3d`.
         text: its result or its error; empty when it said nothing.
         finished: whether the agent has finished.
-        name: the agent's name.
     """
 
     name: str

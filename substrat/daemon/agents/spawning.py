@@ -50,10 +50,15 @@ class SpawnRequest(NamedTuple):
     """The properties of a new agent; None means the configured default, or a name that is made up.
 
     Args:
+        workspace: the directory that it works in.
+        name: its name.
+        model: the model that its turns run with.
+        network: its network; its parent's by default.
+        prompt: its first prompt; None: it has none yet.
         session: a stored chat that it takes over.
         restore: the way it goes on after a lost turn; its parent's or the configured way by default.
-        binds: the paths that its sandbox shares besides its workspace, checked; its parent's by default.
         allow: patterns besides its parent's or the configured list; they ask for `filtered` by themselves.
+        binds: the paths that its sandbox shares besides its workspace, checked; its parent's by default.
         environment: variables of its own; it gets its parent's too.
         ssh_agent: the socket of an ssh-agent, checked.
         clone: the private clone that it gets, checked, all but its tree's name; None: it works in place.
@@ -93,7 +98,13 @@ class CloneRequest(NamedTuple):
 
     Args:
         directory: where trees lie.
+        repository: the top level of the user's checkout.
+        git_dir: the git directory that all worktrees of the user's repository share.
         branch: None: `substrat/NAME`.
+        target: the branch that its work is landed in; None: HEAD is detached.
+        base: the commit that it starts at; None for a repository without commits.
+        with_wip: whether the user's uncommitted changes are taken along.
+        source: the id of the parent whose head it starts at; None: it starts at a commit of the user's.
         may_lack: whether there may be submodules or files of git-lfs where it begins.
         is_strange: whether it begins at a commit that is in no branch or tag of the user's.
     """

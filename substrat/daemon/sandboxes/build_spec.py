@@ -64,8 +64,6 @@ class HostFacts(NamedTuple):
         program: the agent program.
         companion: the companion's file on the host.
         companion_needs: the paths that its interpreter needs to see.
-        python: that interpreter.
-        relay: the proxy form's relay, a file on the host.
         system: the operating system's mounts.
         bind_ro: further visible paths, from the configuration.
         hidden: directories no agent may see even if they lie below something visible.
@@ -73,6 +71,8 @@ class HostFacts(NamedTuple):
         environ: the daemon's own environment.
         resolv_conf: the host's real resolver configuration.
         limits: each process's resource limits.
+        python: that interpreter.
+        relay: the proxy form's relay, a file on the host.
         path: directories that stand on PATH before the system's, from the configuration.
         variables: further variables of every agent, from the configuration.
         authorities: the file of all certificate authorities, if there are any besides the system's.

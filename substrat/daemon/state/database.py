@@ -44,7 +44,7 @@ class Database:
         path: the file; made when it isn't there.
         reserve: how many bytes on disk are kept for urgent transactions.
         without_index: keep the index of SQLite's log in memory, so that opening needs no room on a full disk; no
-        other process can read the database then (sqlite.org/wal.html, "Use of WAL Without Shared-Memory").
+            other process can read the database then (sqlite.org/wal.html, "Use of WAL Without Shared-Memory").
         may_be_new: whether a file with nothing in it is a new one, and no damaged one.
         lost: is told, as part of a sentence, that commits are lost, before anything is written.
 

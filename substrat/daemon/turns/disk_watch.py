@@ -53,11 +53,13 @@ class _Subject(NamedTuple):
     """A turn that is to be measured.
 
     Args:
+        turn: its id.
         home: its agent's own directories.
         output: the turn's directory.
         given: its workspace and the other paths it may write to; files there aren't its own.
         elsewhere: where else its processes can write.
         started: its sandbox.
+        stopping: whether it is being stopped.
         tree: its agent's private clone, if it has one.
     """
 

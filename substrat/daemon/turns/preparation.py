@@ -52,6 +52,7 @@ class TurnPreparation:
         protection: keeps protected paths read-only while turns run.
         findings: the findings that wait for a person.
         sessions: moves agents' chats.
+        refresh: brings an agent's clone up to date.
     """
 
     def __init__(
