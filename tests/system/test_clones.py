@@ -58,6 +58,18 @@ def test_a_turn_works_in_its_clone_at_the_users_path_and_its_work_is_kept(house,
     assert kinds.index("clone:kept") < kinds.index("turn:ended")
 
 
+@pytest.mark.parametrize("stage", ["git add -A", "git commit -qam nothing"], ids=["add", "commit"])
+def test_the_first_add_in_a_new_clone_writes_no_object_that_the_repository_has(house, app, stage):
+    for number in range(50):
+        (app / f"{number}.txt").write_text(f"{number}\n")
+    (app / "link").symlink_to("README.md")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "files")
+    house.start()
+    house.spawn("fix", app, f"/shell {stage}; find .git/objects -type f -path '*/??/*' | wc -l", "--clone")
+    assert house.shell("fix").splitlines()[-1] == "0"
+
+
 def test_spawn_says_where_the_agent_works(house, app):
     house.start()
     base = git(house, app, "rev-parse", "--short=12", "HEAD")

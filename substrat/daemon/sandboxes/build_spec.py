@@ -19,6 +19,7 @@ from substrat.daemon.state.layout import (
     SOCKET_DIR_IN_SANDBOX,
     SSH_AGENT_IN_SANDBOX,
 )
+from substrat.daemon.workspaces.user import ids_inside
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
@@ -157,13 +158,9 @@ def spec(
     program = (host.python, "-I", "-S", RELAY_IN_SANDBOX, str(PORT), agent_dir.network_socket_in_sandbox)
     return Spec(
         command, environment(agent, host, is_proxied=is_proxied), mounts, agent.workspace, agent.name, policy.network,
-        host.limits, ports, program if is_proxied else (), _ids(host.user),
+        host.limits, ports, program if is_proxied else (), ids_inside(host.user.uid),
         variables(agent, host, is_proxied=is_proxied),
     )  # fmt: skip
-
-
-def _ids(user: User) -> tuple[int, int] | None:
-    return None if user.inside == user else (user.inside.uid, user.inside.gid)
 
 
 def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> tuple[tuple[str, str], ...]:

@@ -19,6 +19,7 @@ from sandbox.spec import Devices, Mount, Processes, ReadOnly, Spec, Tmpfs
 from substrat.daemon.kernel import descriptors, process, sandbox_process
 from substrat.daemon.sandboxes import sources
 from substrat.daemon.sandboxes.launch_plan import closed_by
+from substrat.daemon.workspaces.user import ids_inside
 from substrat.errors import SandboxFailed
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ async def run(
     mounts = (*host.system_mounts(unreadable), *own, *shared)
     environment = {**_ENVIRONMENT, **(variables or {})}
     given_limits = limits if limits is not None else host.helper_limits(math.ceil(patience))
-    spec = Spec(command, tuple(sorted(environment.items())), mounts, workdir, limits=given_limits)
+    ids = ids_inside(os.geteuid())
+    spec = Spec(command, tuple(sorted(environment.items())), mounts, workdir, limits=given_limits, ids=ids)
     held = bwrap.held(spec)
     with ExitStack() as stack:
         call_filter = closed_by(stack, descriptors.call_filter())

@@ -36,12 +36,24 @@ class User(NamedTuple):
         Programs that unpack archives (tar, node's) give files to the owners that an archive names when they find uid 0, and
         fail, because a sandbox has no capability for that. On the host it is still root, so this protects nothing.
         """
-        return User(_ORDINARY_NAME, _ORDINARY_ID, _ORDINARY_ID, self.home) if self.uid == 0 else self
+        found = ids_inside(self.uid)
+        return User(_ORDINARY_NAME, *found, self.home) if found is not None else self
 
     @property
     def has_home(self) -> bool:
         """Whether home is a directory that can be shown empty without hiding the system."""
         return self.home == "/root" or self.home not in SYSTEM_PLACES
+
+
+def ids_inside(uid: int) -> tuple[int, int] | None:
+    """Return the uid and gid with which a user's processes find themselves in sandboxes; None: those that they have.
+
+    All sandboxes agree, because git writes into a clone's index who owns each file, and reads those anew of which that differs.
+
+    Args:
+        uid: the user's, as the host sees it.
+    """
+    return (_ORDINARY_ID, _ORDINARY_ID) if uid == 0 else None
 
 
 SYSTEM_PLACES = frozenset(  # none of them is written to here: they must not become a workspace

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,8 +25,18 @@ def write_files(git: Git, lfs: dict[str, str]) -> None:
         lfs: the settings of git-lfs; empty where the user doesn't use it.
     """
     settings = {**lfs, **OFFLINE} if lfs else {}
-    given = (word for key, value in settings.items() for word in ("-c", f"{key}={value}"))
-    git.given(GIT_LFS_SKIP_DOWNLOAD_ERRORS="1")("-c", "checkout.workers=0", *given, "reset", "-q", "--hard")
+    given = tuple(word for key, value in settings.items() for word in ("-c", f"{key}={value}"))
+    git = git.given(GIT_LFS_SKIP_DOWNLOAD_ERRORS="1")
+    git("-c", "checkout.workers=0", *given, "reset", "-q", "--hard")
+    # git takes a file for changed that is as new as its index (technical/racy-git in its documentation), and the agent's
+    # first `add` would write its object anew, because those of the user are read-only. git counts whole seconds.
+    second = int(os.stat(f"{git.variables['GIT_DIR']}/index").st_mtime)
+    for name in git("ls-files", "-z").split("\0"):
+        path = f"{git.variables['GIT_WORK_TREE']}/{name}"
+        with suppress(OSError):
+            if name and os.lstat(path).st_mtime >= second:
+                os.utime(path, (second - 1, second - 1), follow_symlinks=False)
+    git(*given, "update-index", "-q", "--refresh", fine=(0, 1))
 
 
 def count_pointers(commit: str, git: Git, *, can_fill: bool) -> int:
