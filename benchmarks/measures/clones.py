@@ -6,6 +6,8 @@
   that tree, as a person would run it. Every keep is a sandbox of its own.
 - *keep after a change*: of a tree with 300 files in which one line was written, into the user's repository. Beside it: `git
   add --all` and `git commit` of such a line in a repository of the same size.
+- *spawn in a clone*: from the request to a daemon until the end of a short first turn, in a repository with 10,000 tags.
+  Beside it: `git clone --shared` of the same.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import trio
-from harness import Figure, paired, timed
+from harness import Figure, Wire, daemon, finish, paired, timed
 
 from sandbox import host
 from substrat.config import Config
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
 
 MAKE, CHANGED = "make a private clone of 20,000 files", "keep after a change, 300 files"
 KEEP = {300: "keep of an unchanged tree, 300 files", 20_000: "keep of an unchanged tree, 20,000 files"}
-NAMES = (KEEP[300], CHANGED, MAKE, KEEP[20_000])
+TAGS = "spawn in a clone: 10,000 tags"
+NAMES = (KEEP[300], CHANGED, MAKE, KEEP[20_000], TAGS)
 SECONDS = 90.0  # most of it writes and deletes 20,000 files some times
 _TIMES = 15
 _MEMORY, _ROOM = "/dev/shm", 1 << 30
@@ -98,6 +101,31 @@ def measure() -> Iterator[Figure]:
         ours, floor = paired(partial(_make, parts, root, repository, numbers), lambda: _add(root, repository, numbers), 5)
         yield Figure(MAKE, f"{ours:.0f} ms", f"git worktree add {floor:.0f} ms", "floor", met=ours <= floor)
         yield _keep(parts, parts.make(_clone(root, repository, "large")), 20_000)
+    yield _tags()
+
+
+def _tags() -> Figure:
+    with daemon() as running:
+        wire, numbers = Wire(running.socket), itertools.count()
+        top = _repository(f"{running.root}/ws", 300)
+        head = subprocess.check_output(["git", "-C", top, "rev-parse", "HEAD"], text=True).strip()
+        tags = "".join(f"create refs/tags/v{number} {head}\n" for number in range(10_000))
+        subprocess.run(["git", "-C", top, "update-ref", "--stdin"], input=tags, text=True, check=True)
+        subprocess.run(["git", "-C", top, "pack-refs", "--all"], check=True)
+
+        def spawn() -> float:
+            name, began = f"a{next(numbers)}", time.perf_counter()
+            wire.call("agent.spawn", workspace=top, name=name, prompt="/say hi", clone=True, network="none")
+            finish(wire, [name])
+            return time.perf_counter() - began
+
+        def by_hand() -> float:
+            return timed([*_GIT, "clone", "-q", "--shared", top, f"{running.root}/clone{next(numbers)}"])
+
+        ours, floor = paired(spawn, by_hand, 5)
+        wire.close()
+    value = f"{ours:.0f} ms, {ours / floor:.1f} x"
+    return Figure(TAGS, value, f"git clone --shared {floor:.0f} ms", "5 x floor", met=ours <= 5 * floor)
 
 
 def _keep(parts: _Parts, clone: Clone, number: int) -> Figure:

@@ -70,6 +70,21 @@ def test_the_first_add_in_a_new_clone_writes_no_object_that_the_repository_has(h
     assert house.shell("fix").splitlines()[-1] == "0"
 
 
+def test_a_new_clone_has_all_refs_in_one_file(house, app):
+    git(house, app, "tag", "-am", "one", "v1")
+    git(house, app, "tag", "-am", "a tag of a tag", "v2", "v1")
+    git(house, app, "branch", "topic/a")
+    house.start()
+    look = "git show-ref -d | grep -v refs/heads; git describe; find .git/refs -type f; git tag mine; git tag -d v1"
+    house.spawn("fix", app, f"/shell {look}", "--clone")
+    shown = [line for line in git(house, app, "show-ref", "-d").splitlines() if "refs/substrat/" not in line]
+    expected = [line.replace("refs/heads/", "refs/remotes/workspace/") for line in shown]
+    said = house.shell("fix").splitlines()
+    assert said == [*expected, git(house, app, "describe"), ".git/refs/heads/substrat/fix", said[-1]]
+    assert said[-1].startswith("Deleted tag 'v1'")
+    assert "v1" in git(house, app, "tag")
+
+
 def test_spawn_says_where_the_agent_works(house, app):
     house.start()
     base = git(house, app, "rev-parse", "--short=12", "HEAD")

@@ -48,7 +48,7 @@ class User(NamedTuple):
 def ids_inside(uid: int) -> tuple[int, int] | None:
     """Return the uid and gid with which a user's processes find themselves in sandboxes; None: those that they have.
 
-    All sandboxes agree, because git writes into a clone's index who owns each file, and reads those anew of which that differs.
+    All sandboxes agree, because a clone's index says who owns each file, and git reads a file anew where that differs.
 
     Args:
         uid: the user's, as the host sees it.
