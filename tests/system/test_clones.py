@@ -145,6 +145,25 @@ def test_the_users_newest_branches_are_there_at_each_turns_start(house, app):
     assert house.show("fix")["clone"]["head"] == git(house, app, "rev-parse", "main")
 
 
+def test_a_repository_that_becomes_shallow_and_whole_again_is_so_in_its_clones(house, app):
+    work = house.directory / "work"
+    git(house, app, "clone", "-q", f"file://{app}", str(work))
+    house.start()
+    other = "git init -q /tmp/o; for n in 1 2; do git -C /tmp/o commit -qm $n --allow-empty; done"
+    fetched = "git fetch -q --depth 1 file:///tmp/o HEAD:theirs"
+    house.spawn("fix", work, f"{commit('a.txt')}; {other}; {fetched}", "--clone")
+    git(house, work, "fetch", "-q", "--depth", "1")
+    git(house, work, "reflog", "expire", "--all", "--expire=now")
+    git(house, work, "gc", "-q", "--prune=now")
+    look = "/shell git log --format=%s; git log --format=%s theirs; git blame -s README.md | cut -c 1; git fsck"
+    house.ok("send", "fix", "--wait", look)
+    assert house.shell("fix").split("\n") == ["add a.txt", "a part", "2", "^", ""]
+    assert git(house, work, "rev-list", "--count", "refs/substrat/fix/head") == "2"
+    git(house, work, "fetch", "-q", "--unshallow")
+    house.ok("send", "fix", "--wait", look)
+    assert house.shell("fix").split("\n")[4:] == ["add a.txt", "a part", "first", "2", "^", ""]
+
+
 def test_uncommitted_changes_are_taken_along_as_a_marked_first_commit(house, app):
     (app / "sub" / "part.txt").write_text("changed\n")
     (app / "new.txt").write_text("new\n")

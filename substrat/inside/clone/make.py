@@ -10,7 +10,7 @@ import os
 from substrat.inside.clone import cursor, files
 from substrat.inside.clone.git import CHECKOUT, CLONE, REPOSITORY, TREE, USERS, Git
 from substrat.inside.clone.large_files import count_pointers, write_files
-from substrat.inside.clone.refs import AGENTS, copy_settings, known, users_refs, write_refs
+from substrat.inside.clone.refs import AGENTS, bring_shallow, copy_settings, known, users_refs, write_refs
 from substrat.inside.clone.submodules import fill_submodules, gitlinks, lenders, refresh_submodules, users_repository
 
 TYPE_CHECKING = False
@@ -83,8 +83,6 @@ def _begin(request: dict[str, Any]) -> None:
     Git({})("init", *options, TREE)
     os.makedirs(f"{TREE}/.git/info", exist_ok=True)
     files.write(f"{TREE}/.git/objects/info/alternates", "".join(f"{path}\n" for path in request["objects"]))
-    if os.path.exists(f"{REPOSITORY}/shallow"):
-        files.copy(f"{REPOSITORY}/shallow", f"{TREE}/.git/shallow")
     copy_settings(REPOSITORY, CLONE)
     refresh(request)
 
@@ -125,6 +123,7 @@ def refresh(request: dict[str, Any]) -> dict[str, object]:
 
     The kept heads of the agent's descendants, `agents` in the request, become `refs/remotes/agents/*`.
     """
+    bring_shallow(USERS, CLONE)
     cursor.leave_out(request["cursor"])
     wanted = users_refs(USERS, CLONE, has_tags=request.get("tags", True))
     heads = request.get("agents", {})

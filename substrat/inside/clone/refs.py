@@ -67,10 +67,29 @@ def write_refs(wanted: dict[str, str], git: Git, *, deletes: bool) -> int:
     return len(new) + len(old)
 
 
+def bring_shallow(users: Git, git: Git) -> None:
+    """Have history end in a repository where the user's lets it end.
+
+    Of a commit that the user doesn't have, the repository's own list decides: the agent may have fetched it without its
+    parents.
+
+    Args:
+        users: git for the user's repository.
+        git: git for the other one.
+    """
+    path = f"{git.variables['GIT_DIR']}/shallow"
+    present, theirs = set(files.read(path).split()), set(files.read(f"{users.variables['GIT_DIR']}/shallow").split())
+    kept = theirs | (present - theirs - known(present - theirs, users))
+    if kept and kept != present:
+        files.write(path, "".join(f"{commit}\n" for commit in sorted(kept)))
+    elif present and not kept:
+        os.unlink(path)
+
+
 def known(commits: Iterable[str], git: Git) -> set[str]:
     """Return those of some objects that are there."""
     given = "".join(f"{commit}\n" for commit in set(commits))
-    said = git("cat-file", "--batch-check=%(objectname)", given=given)
+    said = given and git("cat-file", "--batch-check=%(objectname)", given=given)
     return {line for line in said.splitlines() if not line.endswith(" missing")}
 
 

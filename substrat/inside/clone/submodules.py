@@ -10,7 +10,7 @@ from typing import NamedTuple
 from substrat.inside.clone import files
 from substrat.inside.clone.git import MODULES, REPOSITORY, TREE, Failed, Git
 from substrat.inside.clone.large_files import tree_entries, write_files
-from substrat.inside.clone.refs import copy_settings, users_refs, without_password, write_refs
+from substrat.inside.clone.refs import bring_shallow, copy_settings, users_refs, without_password, write_refs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ def refresh_submodules(request: dict[str, Any]) -> None:
         if os.path.isdir(git_dir) and os.path.realpath(git_dir) == git_dir:
             git = Git({"GIT_DIR": git_dir, "GIT_WORK_TREE": "/"})
             with suppress(Failed, OSError):  # the agent's work may stand in its place
-                write_refs(users_refs(users_repository(lent), git), git, deletes=False)
+                users = users_repository(lent)
+                bring_shallow(users, git)
+                write_refs(users_refs(users, git), git, deletes=False)
 
 
 def _settings(key: str, source: tuple[str, ...], git: Git) -> dict[str, str]:
@@ -109,8 +111,7 @@ def _check_out(work: str, git_dir: str, lent: str, commit: str, lfs: dict[str, s
         os.makedirs(git_dir)
         git("init", "-q", "--template=", f"--object-format={form}", "--initial-branch=main")
         files.write(f"{git_dir}/objects/info/alternates", f"{MODULES}/{lent}/objects\n")
-        if os.path.exists(f"{REPOSITORY}/{lent}/shallow"):
-            files.copy(f"{REPOSITORY}/{lent}/shallow", f"{git_dir}/shallow")
+        bring_shallow(users, git)
         git("config", "core.worktree", os.path.relpath(work, git_dir))
         copy_settings(f"{REPOSITORY}/{lent}", git)
         # Else the commit would count as the agent's work, where none of the user's branches has it.
