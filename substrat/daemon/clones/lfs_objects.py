@@ -45,11 +45,17 @@ def copy_all(git_dir: str, clone: str, most_bytes: int) -> int:
         with ExitStack() as stack:
             source = nofollow.open_path(f"{clone}/lfs/objects")
             stack.callback(os.close, source)
-            os.makedirs(f"{git_dir}/lfs/objects", exist_ok=True)
-            target = nofollow.open_path(f"{git_dir}/lfs/objects")
-            stack.callback(os.close, target)
+            beneath = nofollow.open_path(git_dir)
+            stack.callback(os.close, beneath)
+            target = None
+            with suppress(OSError):  # a link or a file is there: all objects are only in the clone
+                target = _made("lfs/objects", beneath)
+                stack.callback(os.close, target)
             for number, name in enumerate(_objects(source)):
                 path = f"{name[:2]}/{name[2:4]}/{name}"
+                if target is None:
+                    missing += 1
+                    continue
                 if number >= _MOST or _is_there(path, target):
                     missing += number >= _MOST
                     continue

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -188,7 +189,7 @@ def _objects(first: str, borrowing: Borrowing) -> Iterator[str]:
             continue
         if not _is_objects(path) or (path != first and not _is_of_repository(path)):
             if path == first:
-                raise WorkspaceUnusable(f"{path} is no directory of git objects: `git fsck` says more")
+                raise WorkspaceUnusable(_link_text(path) or f"{path} is no directory of git objects: `git fsck` says more")
             continue  # as git does, with a warning, where a directory isn't one
         for other in borrowing.closed:
             if is_within(path, other) or is_within(other, path):
@@ -197,6 +198,36 @@ def _objects(first: str, borrowing: Borrowing) -> Iterator[str]:
         yield path
         allowed = borrowing.allowed(path)
         waiting += [found for found in alternates(path) if allowed is None or found in allowed]
+
+
+def objects_elsewhere(workspace: str) -> str | None:
+    """Say that git finds no objects in a workspace's sandbox, because a link leads out of it; None: it finds them.
+
+    Args:
+        workspace: its physical path.
+    """
+    own = gitlink.led_to(f"{workspace}/.git")
+    if own is None:
+        return None
+    path = f"{gitlink.joined_by(own) or own}/objects"
+    return None if is_within(_real(path), workspace) else _link_text(path)
+
+
+def _link_text(path: str) -> str | None:
+    """Say what to do about a link in the place of a directory of objects; None: there is none."""
+    if not os.path.islink(path):
+        return None
+    target = _real(path)
+    if not os.path.isdir(target):
+        return f"{path} is a link to {target}, which isn't there"
+    if _is_of_repository(target):  # which would lose them
+        remedy = (
+            f"`cd {shlex.quote(os.path.dirname(path))} && rm objects && mkdir -p objects/info && printf '%s\\n' "
+            f"{shlex.quote(target)} >objects/info/alternates` borrows the objects instead, for clones"
+        )
+    else:
+        remedy = f"`rm {shlex.quote(path)} && mv {shlex.quote(target)} {shlex.quote(path)}` puts the directory in its place"
+    return f"{path} is a link to {target}, which sandboxes don't follow, so git finds no objects there: {remedy}"
 
 
 def _is_objects(path: str) -> bool:

@@ -26,6 +26,8 @@ _GITFILE = 1 << 20
 """Bytes: git reads no longer one (setup.c, `read_gitfile_gently`)."""
 _WORKTREE = re.compile(rb'^[ \t]*worktree[ \t]*=[ \t]*"?([^"\r\n]+?)"?[ \t]*$', re.MULTILINE)
 
+_BARE = re.compile(rb"^[ \t]*bare[ \t]*(=[ \t]*(true|yes|on|1)[ \t]*)?$", re.MULTILINE | re.IGNORECASE)
+
 
 class GitLink(NamedTuple):
     """Where a workspace's repository is.
@@ -62,6 +64,11 @@ def link_of(workspace: str, closed: tuple[str, ...]) -> GitLink | None:
             raise WorkspaceUnusable(f"{refusal}doesn't lead back, so it isn't shown: `git worktree repair` mends that")
         if os.path.dirname(own) != f"{common}/worktrees":
             raise WorkspaceUnusable(f"{refusal}isn't one of {common}'s worktrees, so it isn't shown")
+    elif _is_bare(own):
+        raise WorkspaceUnusable(
+            f"{refusal}is a bare repository, which has no files to work on: name a worktree of it, "
+            f"`git -C {shlex.quote(workspace)} worktree list` shows those there are"
+        )
     elif not _is_its_worktree(own, workspace):
         raise WorkspaceUnusable(
             f"{refusal}doesn't lead back, so it isn't shown: if it belongs to this directory, "
@@ -138,6 +145,10 @@ def _is_its_worktree(git: str, workspace: str) -> bool:
     config = nofollow.read_small(f"{git}/config", _CONFIG)
     found = _WORKTREE.findall(config or b"")
     return len(found) == 1 and _absolute(git, os.fsdecode(found[0])) == workspace
+
+
+def _is_bare(git: str) -> bool:
+    return bool(_BARE.search(nofollow.read_small(f"{git}/config", _CONFIG) or b""))
 
 
 def _is_git_directory(path: str) -> bool:

@@ -16,6 +16,7 @@ from substrat.core.workspaces import overlap
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.clones.wishes import CloneWish
 from substrat.daemon.servers.methods.request import OperatorRequest, Seconds, about
+from substrat.daemon.workspaces import git_places
 from substrat.daemon.workspaces.git_places import MOST_OBJECTS
 from substrat.errors import InvalidParams, SessionDamaged
 
@@ -117,6 +118,8 @@ class AgentSpawn(OperatorRequest, frozen=True):
             notes += await trio.to_thread.run_sync(_missing_objects, services.clones.repositories, clone)
             if clone.may_lack and (text := await services.clones.making.unfilled(agent)) is not None:
                 notes.append(text)
+        elif (text := await trio.to_thread.run_sync(git_places.objects_elsewhere, workspace)) and not granted.notes:
+            notes.append(f"begins where git doesn't work: {text}")
         notes += granted.notes
         notes += [f"is without {text}" for text in (await preparer.person.read(agent)).absent]
         return {
