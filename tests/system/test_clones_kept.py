@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.processes import processes
 from tests.support.waiting import wait_until
+from tests.system.test_clones_places import type_remedy
 
 
 def git(house, where, *arguments):
@@ -295,6 +296,17 @@ def test_a_branch_or_stash_that_cannot_be_kept_holds_up_nothing_else(house, app,
     assert "its other branches and stashes" in found["attention"]["text"]
     house.ok("send", "fix", "--wait", "/shell git branch -qD odd; git stash drop -q; rm -f .git/shallow; true")
     assert house.show("fix")["attention"]["kind"] == "merge"
+
+
+def test_what_is_said_after_rm_of_work_that_cannot_be_kept_needs_no_agent(house, app):
+    house.start()
+    house.spawn("fix", app, "/shell echo mine > mine; git add mine; git commit -qm mine", "--clone")
+    house.ok("send", "fix", "--wait", f"/shell {ODD['a shallow history']}")
+    assert "substratctl exec fix git fsck" in house.show("fix")["clone"]["work"]["unkept"]
+    look = ("clones", "prune", "--unlanded", "--dry-run")
+    for said in (house.ctl("rm", "fix").out, house.ctl("clones").out, house.ctl(*look).out):
+        assert "exec" not in said
+        assert "+mine" in type_remedy(said)
 
 
 def test_work_under_way_and_worktrees_of_one_name_are_kept(house, app):

@@ -14,6 +14,9 @@ from substrat.core.workspaces import work
 if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
 
+_OF_AGENT = "; `substratctl exec "
+"""How the remedy begins for an agent that is there, behind the reason why its work couldn't be kept."""
+
 
 class Contents(NamedTuple):
     """The contents of a tree that go with it or that are in no branch of the user's, in words such as `2 commits`.
@@ -74,11 +77,21 @@ def _counted(found: tuple[tuple[int, str, str], ...]) -> tuple[str, ...]:
     return tuple(f"{number} {one if number == 1 else many}" for number, one, many in found if number)
 
 
+def unkept_text(clone: Clone) -> str | None:
+    """Say why a clone's work couldn't be kept, with no command that needs its agent, which may be removed; None: it was."""
+    if clone.unkept is None or clone.kept.wip is None:
+        return clone.unkept and clone.unkept.partition(_OF_AGENT)[0]
+    return (
+        f"{clone.unkept.partition(_OF_AGENT)[0]}; `git -C {shlex.quote(clone.repository)} log -p "
+        f"{shlex.quote(clone.ref('wip'))}` shows what was kept"
+    )
+
+
 def removal_text(clone: Clone, *, goes: bool) -> str:
     """Say whether the clone of an agent that was removed is gone too, and why it stays."""
     found = contents(clone)
     if not goes:
-        why = f": {clone.unkept}" if clone.unkept is not None else ""
+        why = f": {unkept_text(clone)}" if clone.unkept is not None else ""
         return (
             f"its clone {clone.tree} stays, because {_joined(found.only_here)} {_are(found.only_here)} only there{why}; "
             f"`substratctl clones prune {clone.name}` removes it"
@@ -102,7 +115,7 @@ def prospect_text(clone: Clone) -> str:
     """Say which work goes if a clone is removed, and which is kept."""
     found = contents(clone)
     lost = f"for good: {_joined(found.only_here)}" if found.only_here else "nothing that isn't in your repository"
-    why = f" ({clone.unkept})" if clone.unkept is not None else ""
+    why = f" ({unkept_text(clone)})" if clone.unkept is not None else ""
     kept = f"; in no branch, but in {clone.ref('')[:-1]}: {_joined(found.unlanded)}" if found.unlanded else ""
     return f"{lost}{why}{kept}"
 

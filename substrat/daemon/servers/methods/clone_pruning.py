@@ -67,7 +67,7 @@ def _clone_object(stored: StoredClone) -> dict[str, object]:
         "state": stored.state,
         "work": list(decisions.in_no_branch(clone)),
         "only_here": list(decisions.contents(clone).only_here),
-        "not_kept": clone.unkept,
+        "not_kept": decisions.unkept_text(clone),
     }  # fmt: skip
 
 
