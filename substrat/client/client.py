@@ -118,12 +118,13 @@ class Client(Connection):
         env: Mapping[str, str] | None = None,
         without: Sequence[str] | None = None,
         defaults: Sequence[str] | None = None,
+        workspace: str | None = None,
     ) -> AgentObject:
         """Change an agent's settings, all or none, from its next turn on (`agent.set`)."""
         found = await self.call(
             "agent.set", agent=agent, model=model, network=network, allow=_array(allow), priority=priority,
             time_limit=time_limit, silence_limit=silence_limit, env=_variables(env), without=_array(without),
-            defaults=_array(defaults),
+            defaults=_array(defaults), workspace=workspace,
         )  # fmt: skip
         return cast("AgentObject", found)
 

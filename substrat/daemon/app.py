@@ -44,6 +44,7 @@ from substrat.daemon.clones.landing_git import LandingGit
 from substrat.daemon.clones.making import Making
 from substrat.daemon.clones.moving import BranchMover
 from substrat.daemon.clones.pruning import Pruning
+from substrat.daemon.clones.relocating import Relocating
 from substrat.daemon.clones.renaming import Renaming
 from substrat.daemon.clones.repository import Repositories
 from substrat.daemon.clones.restoring import Restoring
@@ -248,6 +249,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             services = Services(
                 requests, families, AgentObjects(registry, families.overview), TurnQuestions(turns, groups), preparer,
                 checks, groups, layout, chats, sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming,
+                Relocating(registry, repositories, keeping, sessions, checks.check_workspace, exec_sessions.check_none),
                 Settings(registry, allow_lists),
                 sandboxes, bell, nursery.cancel_scope.cancel,
             )  # fmt: skip

@@ -110,6 +110,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "defaults": ("strings", False, "which of `model`, `network`, `allow`, `priority`, `time_limit`, `silence_limit` go back to their defaults"),
         "env": ("strings", False, "variables of its own, `NAME=VALUE`, besides those it has"),
         "without": ("strings", False, "the names of variables that it loses"),
+        "workspace": ("string", False, "where the repository is now that its clone is of"),
     },
     "agent.forward": {
         "agent": ("string", True, "the agent's name or id"),

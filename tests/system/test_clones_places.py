@@ -1,8 +1,10 @@
 """Repositories whose parts lie elsewhere than git puts them, for clones and in place; remedies are typed as they stand."""
 
+import hashlib
 import re
 import subprocess
 
+from tests.support.waiting import wait_until
 from tests.system.test_clones import app, commit, git
 
 __all__ = ["app"]
@@ -86,3 +88,53 @@ def test_at_the_top_of_a_bare_layout_its_worktrees_are_named_and_are_cloned(hous
     house.spawn("fix", worktree, commit("a.txt"), "--clone")
     house.ok("merge", "fix")
     assert (top / "main" / "a.txt").read_text() == "new\n"
+
+
+def test_an_agent_goes_on_where_its_repository_was_moved_to(house, app):
+    (app / "sub" / "deep").mkdir()
+    (app / "sub" / "deep" / "d.txt").write_text("d\n")
+    git(house, app, "add", "-A")
+    git(house, app, "commit", "-qm", "deep")
+    house.start()
+    house.spawn("fix", app / "sub", commit("a.txt"), "--clone")
+    session = house.show("fix")["session_id"]
+    new = house.directory / "elsewhere" / "app"
+    new.parent.mkdir()
+    app.rename(new)
+    gone = f"{app}/.git isn't there, and fix has a clone of it: move it back, or `substratctl set fix workspace=DIR`"
+    house.ctl("send", "fix", "--wait", "/say on")
+    assert gone in house.show("fix")["turn"]["error"]
+    assert gone in house.ctl("merge", "fix").error
+    assert gone in house.ctl("show", "fix").out
+    other = house.workspace("other", git=True)
+    lacks = house.ctl("set", "fix", f"workspace={other}")
+    assert (lacks.code, "isn't the repository of fix's work, because it lacks the commit" in lacks.error) == (1, True), (
+        lacks
+    )
+    assert "`substratctl set NAME workspace=DIR`" in house.ctl("diff", "fix").error
+    house.ok("set", "fix", f"workspace={new}")
+    assert house.show("fix")["workspace"] == f"{new}/sub"
+    house.ok("resume", "fix", "--wait")
+    house.ok("send", "fix", "--wait", f"{commit('b.txt')}; pwd; git log --format=%s")
+    assert house.shell("fix").split("\n")[:2] == [f"{new}/sub", "add b.txt"]
+    assert house.show("fix")["session_id"] == session
+    (chat,) = house.home.glob(f".cursor/chats/*/{session}")
+    assert chat.parent.name == hashlib.md5(f"{new}/sub".encode(), usedforsecurity=False).hexdigest()
+    assert "isn't there" not in house.ctl("show", "fix").out
+    house.ok("merge", "fix")
+    assert (new / "sub" / "b.txt").read_text() == "new\n"
+    assert not app.exists()
+
+
+def test_another_workspace_is_refused_in_a_turn_and_in_place(house, app):
+    house.start()
+    house.spawn("here", app, "/say hi")
+    refused = house.ctl("set", "here", f"workspace={app}")
+    assert (refused.code, "not in a clone" in refused.error) == (1, True), refused
+    house.ok("spawn", "fix", "-w", app, "--clone", "/sleep 60")
+    house.ctl("wait", "fix", "--timeout", "0")
+    wait_until(lambda: house.show("fix")["state"] == "running", "the turn runs")
+    refused = house.ctl("set", "fix", f"workspace={app}")
+    assert (refused.code, "substratctl suspend fix" in refused.error) == (1, True), refused
+    house.ok("suspend", "fix")
+    house.ok("set", "fix", f"workspace={app}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = ("time_limit", "silence_limit")
-_KEYS = ("model", "network", "allow", "priority", *_LIMITS, "env.NAME")
+_KEYS = ("model", "network", "allow", "priority", *_LIMITS, "env.NAME", "workspace")
 _LATER = ("budget",)
 _CHOICES = {"network": ("none", "filtered", "host"), "priority": ("high", "normal", "low")}
 
@@ -25,6 +27,7 @@ COMMAND = Command(
     notes=(
         "model=SLUG, network=none|filtered|host, allow=HOST[,HOST]... (in place of the list that it has; 'allow' adds "
         "to it), priority=high|normal|low, time_limit=SECONDS and silence_limit=SECONDS (0: no limit), env.NAME=VALUE; "
+        "workspace=DIR, alone, goes on where the repository was moved to that its clone is of; "
         "KEY= goes back to the default, and env.NAME alone takes the variable away. It counts from the "
         "next turn on; a running turn is held to a changed list at once, and keeps its network, so suspend it before you "
         "change that. No event and no other command shows a variable's value. A parent's children lose the rights that "
@@ -69,6 +72,8 @@ def _read(changes: Sequence[str]) -> dict[str, object]:
             wanted[key] = COMMAND.seconds(key, value)
         elif value not in _CHOICES.get(key, (value,)):
             raise COMMAND.wrong(f"{key} can be {', '.join(_CHOICES[key])}, not {value!r}")
+        elif key == "workspace":
+            wanted[key] = os.path.abspath(os.path.expanduser(value))
         else:
             wanted[key] = [host for host in value.split(",") if host] if key == "allow" else value
     return {**wanted, "env": variables or None, "without": without or None, "defaults": defaults or None}

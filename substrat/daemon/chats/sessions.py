@@ -195,6 +195,29 @@ class Sessions:
             await trio.to_thread.run_sync(chat_places.write_record, agent_dir, chat_places.Record(session))
         return f"the session {session} stays in the agent's own directory and isn't among your chats: {reason}"
 
+    def follow(self, agent: Agent, workspace: str) -> None:
+        """Move an agent's chat to where its program looks for it once the agent has another workspace.
+
+        Raises:
+            WorkspaceUnusable: the user's directory for it can't be made.
+            Refused: it can't be moved.
+        """
+        if agent.session is None:
+            return
+        agent_dir, session = self._layout.agent(agent.id), agent.session.id
+        own = agent_dir.chat(agent.workspace, session)
+        try:
+            if os.path.lexists(own):
+                target = agent_dir.chat(workspace, session)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.rename(own, target)
+            if (shared := chat_places.shared_chat(self._user, agent_dir, agent)) is not None:
+                os.rename(shared, os.path.join(chat_places.make_chats_folder(self._user, workspace), session))
+        except OSError as problem:
+            raise Refused(
+                f"the chat {problem.filename} can't be moved to {problem.filename2}: {problem.strerror}"
+            ) from None
+
     async def _settle(self, agent: Agent, agent_dir: AgentDir, session: str) -> None:
         own = agent_dir.chat(agent.workspace, session)
         has_own, is_shared = await trio.to_thread.run_sync(self._find_chats, agent_dir, agent, own)

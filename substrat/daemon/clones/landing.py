@@ -35,6 +35,7 @@ from substrat.daemon.clones.landing_git import Conflicting
 from substrat.daemon.clones.landing_records import REMOVED, LandingRecords
 from substrat.daemon.clones.repository import RefMoved
 from substrat.daemon.state.storing import until_stored
+from substrat.daemon.workspaces import git_places
 from substrat.errors import Conflict, NotFound, Refused, SubstratError
 
 if TYPE_CHECKING:
@@ -261,6 +262,7 @@ class Landings:
 
         A checkout is closed once and stays so: an agent that commits in it would keep a landing away for ever.
         """
+        git_places.check_there(clone.git_dir, agent.name)
         with ExitStack() as closed:
             return await self._land_closing(agent, clone, landing, closed)
 

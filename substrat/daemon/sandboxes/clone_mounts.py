@@ -51,6 +51,7 @@ def prepare(clone: Clone, borrowing: Borrowing) -> tuple[str, ...]:
 
 def find_objects(clone: Clone, borrowing: Borrowing) -> tuple[str, ...]:
     """Return the directories of objects that a clone borrows; raises `WorkspaceUnusable` if the repository is gone."""
+    git_places.check_there(clone.git_dir, clone.name)
     return git_places.objects(clone.git_dir, borrowing)
 
 

@@ -34,7 +34,7 @@ from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.sandboxes.machine import Machine
 from substrat.daemon.sandboxes.person_git import PersonGitReader
 from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
-from substrat.daemon.workspaces import checking
+from substrat.daemon.workspaces import checking, git_places
 from substrat.daemon.workspaces.protector import WorkspaceProtector
 from substrat.errors import SandboxFailed, StateUnusable, WorkspaceUnusable
 
@@ -263,6 +263,9 @@ class SandboxPreparer:
 
     def _check_workspace_again(self, agent: Agent, agent_dir: AgentDir) -> None:
         """Check that a workspace is as it was at the spawn, and make a directory of an agent's own, if it has one."""
+        if agent.clone is not None:
+            git_places.check_there(agent.clone.git_dir, agent.name)
+            git_places.check_there(agent.clone.repository, agent.name)
         if agent.workspace == agent_dir.scratch:
             os.makedirs(agent_dir.scratch, mode=0o700, exist_ok=True)
         elif checking.check_workspace(agent.workspace, self._user, self.protector.own_places) != agent.workspace:

@@ -90,6 +90,20 @@ def find(workspace: str, borrowing: Borrowing) -> GitPlaces:
     return GitPlaces(top, own, common, objects(common, borrowing))
 
 
+def check_there(path: str, name: str) -> None:
+    """Raise `WorkspaceUnusable` if a part of the repository isn't in its place that an agent has a clone of.
+
+    Args:
+        path: the part's path.
+        name: the agent's name.
+    """
+    if not os.path.lexists(path):
+        raise WorkspaceUnusable(
+            f"{path} isn't there, and {name} has a clone of it: move it back, or `substratctl set {name} workspace=DIR` "
+            f"goes on where it is now"
+        )
+
+
 def objects(common: str, borrowing: Borrowing) -> tuple[str, ...]:
     """Return the directories of objects of a git directory, its alternates' too; raises `WorkspaceUnusable`.
 
@@ -189,6 +203,9 @@ def _objects(first: str, borrowing: Borrowing) -> Iterator[str]:
             continue
         if not _is_objects(path) or (path != first and not _is_of_repository(path)):
             if path == first:
+                if not os.path.lexists(path):
+                    where = "if its repository was moved, `substratctl set NAME workspace=DIR` goes on where it is now"
+                    raise WorkspaceUnusable(f"{path} isn't there: {where}")
                 raise WorkspaceUnusable(_link_text(path) or f"{path} is no directory of git objects: `git fsck` says more")
             continue  # as git does, with a warning, where a directory isn't one
         for other in borrowing.closed:

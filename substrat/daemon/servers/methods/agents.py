@@ -13,8 +13,8 @@ from substrat.core.workspaces import git_leftovers
 from substrat.daemon.families.overview import finding_object
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
-from substrat.daemon.workspaces import protected_paths
-from substrat.errors import InvalidParams, SubstratError
+from substrat.daemon.workspaces import git_places, protected_paths
+from substrat.errors import InvalidParams, SubstratError, WorkspaceUnusable
 from substrat.protocol import vocabulary
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ class AgentShow(OperatorRequest, frozen=True):
             "completed": _completed(services, agent),
         }
         if agent.phase not in RUNNING_PHASES:
-            more["unfinished"] = list(git_leftovers.sentences(await services.preparer.protector.unfinished(agent)))
+            more["unfinished"] = [
+                *_moved(agent), *git_leftovers.sentences(await services.preparer.protector.unfinished(agent))
+            ]  # fmt: skip
         turns = services.registry.config.turns
         limits = {
             "time_limit": turns.time_limit if agent.time_limit is None else agent.time_limit,
@@ -89,6 +91,18 @@ class AgentShow(OperatorRequest, frozen=True):
             return Encoded([found])
         findings = await slices.encode_list([finding_object(finding)] for finding in agent.findings)
         return Encoded([found[:-1], b',"findings":', *findings, b"}"])
+
+
+def _moved(agent: Agent) -> list[str]:
+    """Return a sentence about the repository of an agent's clone, where it isn't in its place."""
+    if agent.clone is None:
+        return []
+    try:
+        for path in (agent.clone.git_dir, agent.clone.repository):
+            git_places.check_there(path, agent.name)
+    except WorkspaceUnusable as problem:
+        return [problem.message]
+    return []
 
 
 def _read_only(layout: Layout, agent: Agent) -> list[str]:

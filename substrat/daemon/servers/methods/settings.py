@@ -39,7 +39,8 @@ class AgentSet(OperatorRequest, frozen=True):
 
     A running turn is held to a changed allow-list at once. Rights that an agent loses its descendants lose too, and it
     never gets more than its parent has (`PolicyDenied`). Fails with `Refused` for an ended agent, and for another network
-    while a turn of it, or of a descendant that loses by it, runs.
+    while a turn of it, or of a descendant that loses by it, runs. `workspace` comes alone, and fails with `Refused` while a
+    turn runs, for an agent in no clone, and where the repository there lacks the agent's work.
     """
 
     method: ClassVar[str] = "agent.set"
@@ -61,8 +62,13 @@ class AgentSet(OperatorRequest, frozen=True):
     ] = ()
     env: Annotated[tuple[str, ...], about("variables of its own, `NAME=VALUE`, besides those it has")] = ()
     without: Annotated[tuple[str, ...], about("the names of variables that it loses")] = ()
+    workspace: Annotated[str | None, about("where the repository is now that its clone is of")] = None
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        if self.workspace is not None:
+            if self != AgentSet(agent=self.agent, workspace=self.workspace):
+                raise InvalidParams("'workspace' comes alone: change the other settings by another request")
+            return services.objects.one(await services.relocating.relocate(self.agent, self.workspace, connection.by))
         try:
             variables = environment.read(self.env)
         except BadVariable as problem:

@@ -1,0 +1,116 @@
+"""Has agents in clones go on where their repository has been moved to."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
+from substrat.core.workspaces.clone_life import PREPARING
+from substrat.daemon.state.events import DaemonEvent
+from substrat.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.clones import Clone
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.chats.sessions import Sessions
+    from substrat.daemon.clones.keeping import Keeping
+    from substrat.daemon.clones.repository import Repositories
+
+
+class Relocating:
+    """Gives one daemon's agents other workspaces.
+
+    Args:
+        registry: the agents.
+        repositories: the users' repositories.
+        keeping: keeps the work in clones.
+        sessions: the agents' chats.
+        check_workspace: checks that a directory may be a workspace, and returns its physical path.
+        check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        repositories: Repositories,
+        keeping: Keeping,
+        sessions: Sessions,
+        check_workspace: Callable[[str], str],
+        check_unused: Callable[[Agent], None],
+    ) -> None:
+        self._registry = registry
+        self._repositories = repositories
+        self._keeping = keeping
+        self._sessions = sessions
+        self._check_workspace = check_workspace
+        self._check_unused = check_unused
+
+    async def relocate(self, name: str, directory: str, by: str) -> Agent:
+        """Have an agent go on in a repository that has its work, such as the one that it is of, elsewhere.
+
+        Args:
+            name: the agent's name or id.
+            directory: the repository's checkout, or a directory in it.
+            by: who asks (`records.BY_OPERATOR`).
+
+        Raises:
+            Refused: it works in no clone, it can't be done now, or the repository lacks its work.
+            WorkspaceUnusable: no clone can be of the directory.
+        """
+        agent = self._registry.find(name)
+        self._check(agent)
+        try:
+            with self._registry.holds.holding(agent.id, f"the workspace of {agent.name} is being changed"):
+                async with self._keeping.held(agent.id):
+                    clone = self._check(agent)
+                    moved = await self._moved(clone, self._check_workspace(directory))
+                    self._check(agent)
+                    await trio.to_thread.run_sync(self._sessions.follow, agent, moved.workspace)
+                    self._commit(agent, moved, by)
+        finally:
+            self._registry.admit()
+        return self._registry.find(agent.id)
+
+    def _check(self, agent: Agent) -> Clone:
+        now = self._registry.find(agent.id)
+        if now.clone is None:
+            raise Refused(
+                f"{now.name} works in {now.workspace} itself, not in a clone: spawn another agent where it is to work"
+            )
+        if now.phase in LIVE_PHASES:
+            raise Refused(f"{now.name} runs a turn, whose workspace stays: `substratctl suspend {now.name}` first")
+        self._check_unused(now)
+        if now.clone.stage in PREPARING and now.phase != Phase.ENDED:
+            raise Refused(f"the clone of {now.name} is just being made: try again in a moment")
+        if any(landing.agent == now.id for landing in self._registry.store.open_landings()):
+            raise Refused(f"work of {now.name} is just being landed: try again in a moment")
+        return now.clone
+
+    async def _moved(self, clone: Clone, directory: str) -> Clone:
+        """Return a clone as of the repository that a directory is in; raises `SubstratError`."""
+        places = await trio.to_thread.run_sync(self._repositories.places, directory)
+        self._check_workspace(places.top)  # the clone stands there
+        work = clone.kept.last or clone.base
+        if work is not None and await self._repositories.commit(places.common, work) is None:
+            raise Refused(
+                f"{places.top} isn't the repository of {clone.name}'s work, because it lacks the commit {work[:12]}: name "
+                f"the directory that {clone.repository} has become"
+            )
+        below = os.path.relpath(clone.workspace, clone.repository)
+        workspace = self._check_workspace(os.path.normpath(os.path.join(places.top, below)))
+        return replace(clone, repository=places.top, git_dir=places.common, workspace=workspace)
+
+    def _commit(self, agent: Agent, moved: Clone, by: str) -> None:
+        now = self._registry.find(agent.id)
+        with self._registry.change("agent relocated") as change:
+            change.put_clone(change.put(replace(now, workspace=moved.workspace)), moved)
+            text = f"workspace {now.workspace} is {moved.workspace} now"
+            data = {"by": by, "key": "workspace", "old": now.workspace, "new": moved.workspace}
+            change.record(DaemonEvent(agent.id, None, "agent:changed", text, data))
