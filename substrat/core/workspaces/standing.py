@@ -21,24 +21,31 @@ AS_IS, MERGE, ONE = "as-is", "merge", "one"
 """The branch takes the head itself, a commit with both as its parents, or one commit of all changes."""
 
 # `standing BRANCH START HEAD LANDED_HEAD LANDED_COMMIT BASE INTENDED` prints what `parse` reads. `-` stands for nothing. A
-# commit that isn't there is in no other. `by_content` is a function that says whether a branch has a head's changes.
+# commit that isn't there is in no other. `by_content` is a function that says whether a branch has a head's changes, given
+# both and where they parted. A commit is within another where the two parted at it. The names are listed meanwhile.
 SCRIPT = f"""\
 commit() {{ git rev-parse --quiet --verify --end-of-options "$1^{{commit}}" || echo -; }}
 within() {{
+    [ "$1" != - ] && [ "$2" != - ] || {{ echo -; return; }}
     git merge-base --is-ancestor "$1" "$2" 2>/dev/null
     case $? in 0) echo yes;; 1|128) echo -;; *) exit 3;; esac
 }}
 standing() {{
     tip=$(commit "refs/heads/$1"); begin=$tip
     [ "$tip" != - ] || begin=$(commit "$2")
-    echo "$tip"; echo "$begin"
-    has=$(within "$3" "$begin") || exit
-    within "$7" "$begin"; echo "$has"; within "$5" "$begin"; within "$4" "$begin"
-    within "$4" "$3"; within "$6" "$3"; within "$begin" "$3"
-    if [ "$tip" != - ] && [ "$has" = - ] && by_content "$tip" "$3"; then echo yes; else echo -; fi
     for one in "$begin" "$3"
     do [ "$one" = - ] || git ls-tree -z --name-only "$one" || exit 3
-    done
+    done >/tmp/names &
+    names=$!
+    parted=$(git merge-base "$begin" "$3" 2>/dev/null)
+    case $? in 0) ;; 1|128) parted=-;; *) exit 3;; esac
+    echo "$tip"; echo "$begin"
+    within "$7" "$begin"
+    if [ "$parted" = "$3" ]; then echo yes; else echo -; fi
+    within "$5" "$begin"; within "$4" "$begin"; within "$4" "$3"; within "$6" "$3"
+    if [ "$parted" != - ] && [ "$parted" = "$begin" ]; then echo yes; else echo -; fi
+    if [ "$tip" != - ] && [ "$parted" != "$3" ] && by_content "$tip" "$3" "$parted"; then echo yes; else echo -; fi
+    wait "$names" && cat /tmp/names || exit 3
     printf '\\0'
     {branch_holders.SCRIPT}
 }}
@@ -59,7 +66,7 @@ class Standing(NamedTuple):
         has_landed_commit: whether it has the commit that an earlier head landed as.
         has_landed_head: whether it has that head itself.
         extends_landed: whether the head has that earlier head among its ancestors.
-        extends_base: whether the head has the commit that the clone began at.
+        extends_base: whether the head has the user's uncommitted changes that the clone began with.
         extends_begin: whether the head has `begin`.
         has_content: whether the branch has all changes of the head, by other commits; not asked where it has the head.
     """
@@ -104,7 +111,8 @@ def words(clone: Clone, landing: Landing, head: str) -> tuple[str, ...]:
     A branch that isn't there yet is made where the clone began; before that stand the user's uncommitted changes.
     """
     start = f"{clone.base}^" if clone.with_wip and clone.base is not None else clone.base
-    asked = (landing.target, start, head, clone.landed_head, clone.landed_commit, clone.base, landing.intended)
+    base = clone.base if clone.with_wip else None  # only then `Standing.start` asks for it
+    asked = (landing.target, start, head, clone.landed_head, clone.landed_commit, base, landing.intended)
     return tuple(word or "-" for word in asked)
 
 

@@ -89,19 +89,19 @@ class RepositoryFacts(NamedTuple):
 # Succeeds if a branch, $1, has all changes of a head, $2, by whichever commits, such as those of a squash or a cherry-pick:
 # each file that the head changes has changed in the branch too, and a merge of the two adds nothing to the branch, or the
 # branch has a commit with the same changes for each of the head's. Of a merge among these nobody can tell unless its files
-# are what git makes of its parents. Objects that are made go nowhere. `--verbatim` (git 2.39): the other patch ids are the
-# same for changes of white space alone.
+# are what git makes of its parents. $3 is where the two parted, if that is known. Objects that are made go nowhere.
+# `--verbatim` (git 2.39): the other patch ids are the same for changes of white space alone.
 _BY_CONTENT = """\
+base=${3:-$(git merge-base "$1" "$2")} && [ "$base" != "$1" ] || exit
+paths() { git diff-tree -r -z --name-only --no-renames --ignore-submodules=none "$base" "$1"; }
+paths "$2" >/tmp/theirs && paths "$1" >/tmp/ours || exit
+LC_ALL=C comm -z -23 /tmp/theirs /tmp/ours >/tmp/lacked && [ ! -s /tmp/lacked ] || exit  # git sorts by bytes
 export GIT_ALTERNATE_OBJECT_DIRECTORIES=$(git rev-parse --git-path objects | sed 's/["\\\\]/\\\\&/g; s/.*/"&"/')
 export GIT_OBJECT_DIRECTORY=/tmp/objects
 mkdir -p /tmp/objects
-base=$(git merge-base "$1" "$2") && [ "$base" != "$(git rev-parse "$1")" ] || exit
-paths() { git diff-tree -r --name-only --no-renames --ignore-submodules=none "$1" "$2" | LC_ALL=C sort; }
-paths "$base" "$2" >/tmp/theirs && paths "$base" "$1" >/tmp/ours || exit
-[ -z "$(LC_ALL=C comm -23 /tmp/theirs /tmp/ours)" ] || exit
 merged() { git merge-tree --write-tree --no-messages "$1" "$2" 2>/dev/null; }
 [ "$(merged "$1" "$2")" = "$(git rev-parse "$1^{tree}")" ] && exit
-for end; do [ "$(git rev-list --count --max-count=2001 "$base..$end")" -le 2000 ] || exit; done
+for end in "$1" "$2"; do [ "$(git rev-list --count --max-count=2001 "$base..$end")" -le 2000 ] || exit; done
 for merge in $(git rev-list --merges "$base..$2")
 do [ "$(merged "$merge^1" "$merge^2")" = "$(git rev-parse "$merge^{tree}")" ] || exit
 done
@@ -113,7 +113,7 @@ ids() {
 ids "$2" >/tmp/theirs && [ -s /tmp/theirs ] && ids "$1" >/tmp/ours && [ -z "$(LC_ALL=C comm -23 /tmp/theirs /tmp/ours)" ]
 """
 HAS_CONTENT = f"""\
-by_content() {{ timeout 15 /bin/sh -c {shlex.quote(_BY_CONTENT)} sh "$1" "$2" 2>/dev/null; }}
+by_content() {{ timeout 15 /bin/sh -c {shlex.quote(_BY_CONTENT)} sh "$@" 2>/dev/null; }}
 """
 """A shell's function; where that takes too long the branch doesn't count as one that has the changes."""
 # `state WIP BASE TARGET LANDED_HEAD LANDED_COMMIT` prints a fact a line, of a clone's ref, its base, its branch, and a head
