@@ -2,7 +2,7 @@
 
 `branchmover.py move LASTING NUMBER TOP OWN BRANCH OLD NEW` moves BRANCH, checked out in TOP, whose git directory is OWN,
 from the commit OLD (empty: the branch has none yet) to NEW, for the landing NUMBER. `settle` with the same arguments ends a
-move that a killed program has begun, if there is any. It prints one line of JSON, `Answer`. LASTING is a descriptor that
+move that a killed program has begun, if there is any. It prints an `Answer`. LASTING is a descriptor that
 git inherits: while it is locked a git of this landing lives. The environment has the settings that keep git tame.
 
 git writes files, then the index, then the branch, and a git that is killed, or finds the disk full, leaves them half done.
@@ -16,15 +16,13 @@ For example git is killed when it has written `a` of `a` and `b`: the copy goes,
 """
 
 import errno
-import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
 import sys
 from contextlib import suppress
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 _LOCK, _COPY = "index.lock", "index.substrat"
 """In the worktree's git directory: git's own lock (gitrepository-layout(5)), and the index that git works on meanwhile."""
@@ -70,7 +68,7 @@ class Job(NamedTuple):
         return os.path.join(self.own, name)
 
 
-class Answer(TypedDict):
+class Answer(NamedTuple):
     """The program's answer.
 
     Args:
@@ -80,8 +78,18 @@ class Answer(TypedDict):
     """
 
     moved: bool
-    reason: str
-    left: list[str]
+    reason: str = ""
+    left: tuple[str, ...] = ()
+
+    def write(self) -> bytes:
+        """Return it as the program prints it."""
+        return os.fsencode("\0".join(("moved" if self.moved else "", self.reason, *self.left)))
+
+
+def read(printed: bytes) -> Answer:
+    """Return the answer that the program has printed."""
+    moved, reason, *left = os.fsdecode(printed).split("\0")
+    return Answer(moved == "moved", reason, tuple(left))
 
 
 class Change(NamedTuple):
@@ -120,10 +128,10 @@ def main(arguments: list[str]) -> int:
     try:
         answer = move_branch(job) if how == "move" else settle(job)
     except (Failed, OSError) as problem:
-        answer = Answer(moved=False, reason=sentence_of(problem, job), left=[])
+        answer = Answer(moved=False, reason=sentence_of(problem, job))
         with suppress(Failed, OSError):
-            answer["moved"] = tip(job) == job.new  # a fault after the branch has moved is no refusal
-    print(json.dumps(answer))
+            answer = answer._replace(moved=tip(job) == job.new)  # a fault after the branch has moved is no refusal
+    sys.stdout.buffer.write(answer.write())
     return 0
 
 
@@ -145,22 +153,22 @@ def move_branch(job: Job) -> Answer:
         with suppress(OSError):  # else the index is made to follow as after a kill
             os.replace(job.path(_COPY), job.path("index"))
             release(job, lock)
-            return Answer(moved=True, reason="", left=[])
+            return Answer(moved=True)
     elif done.stderr.rstrip().endswith(_REFUSED):
         release(job, lock)
-        return Answer(moved=False, reason=reason, left=[])
+        return Answer(moved=False, reason=reason)
     try:
         answer = finish(job, Begun(lock, mine, is_fresh=True))
     except (Failed, OSError) as problem:
         back = f"git's files can't be taken back: {sentence_of(problem, job)}"
         raise Failed("; ".join(filter(None, (reason, back)))) from None
-    return Answer(moved=answer["moved"], reason="" if answer["moved"] else reason, left=answer["left"])
+    return answer if answer.moved else answer._replace(reason=reason)
 
 
 def settle(job: Job) -> Answer:
     """End a move that a killed program has begun."""
     is_begun = os.path.lexists(job.path(_COPY))
-    nothing = Answer(moved=tip(job) == job.new, reason="", left=[])
+    nothing = Answer(moved=tip(job) == job.new)
     try:
         lock = os.open(job.path(_LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -182,19 +190,18 @@ def settle(job: Job) -> Answer:
 
 def finish(job: Job, begun: Begun) -> Answer:
     """Let the branch decide which way files and index go, and give the lock away."""
-    answer = Answer(moved=False, reason="", left=[])
     try:
-        answer["moved"] = tip(job) == job.new
+        answer = Answer(moved=tip(job) == job.new)
         head = git(job, "symbolic-ref", "--quiet", "HEAD")
         if os.fsdecode(head.stdout).strip() == f"refs/heads/{job.branch}":
             remove(job, _LOOK)  # its room is needed now
-            if answer["moved"]:  # the index follows; a person's other staged changes stay
+            if answer.moved:  # the index follows; a person's other staged changes stay
                 copy_index(job)
                 checked(job, "read-tree", "-i", "-m", tree(job, job.old), job.new)
                 git(job, "update-index", "-q", "--refresh")
                 os.replace(job.path(_COPY), job.path("index"))
             elif tip(job) == job.old:
-                answer["left"] = back(job, begun)
+                answer = answer._replace(left=tuple(back(job, begun)))
     finally:
         release(job, begun.lock)
     return answer
@@ -405,7 +412,8 @@ def copy_index(job: Job) -> None:
         opened = os.open(job.path(_COPY), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(opened, "wb") as copy:
             os.fchmod(opened, stat.S_IMODE(about.st_mode))
-            shutil.copyfileobj(source, copy, 1 << 20)
+            while piece := source.read(1 << 20):
+                copy.write(piece)
         # git takes a file that is as old as the index for one that may have changed since.
         os.utime(job.path(_COPY), ns=(about.st_atime_ns, about.st_mtime_ns))
 

@@ -144,12 +144,12 @@ class HostGit:
         if asked.stdout.decode("utf-8", "replace").split() != [*filter(None, (move.tip,)), ref]:
             raise RefMoved(f"{checkout} has another branch or commit checked out by now")
         answer = await self._run_mover("move", landing, move, places)
-        if answer["moved"]:
+        if answer.moved:
             return _behind(landing.target, checkout, answer)
         again = ""
-        if answer["left"]:
+        if answer.left:
             again = (
-                f"; {landing_outcome.listed(answer['left'])} can't be taken back, because of changes there: "
+                f"; {landing_outcome.listed(answer.left)} can't be taken back, because of changes there: "
                 f"`git -C {shlex.quote(checkout)} status` shows them"
             )
         elif landing.intended is not None:
@@ -157,7 +157,7 @@ class HostGit:
                 f"; substratd was stopped while it landed this before, so some files there may be the landing's "
                 f"already: `git -C {shlex.quote(checkout)} status` shows them"
             )
-        reason = answer["reason"] or "git was killed"
+        reason = answer.reason or "git was killed"
         raise Conflict(f"git refuses to move {landing.target} in {checkout}: {reason}{again}")
 
     async def settle(self, landing: Landing, move: Move, places: GitPlaces) -> None:
@@ -172,8 +172,8 @@ class HostGit:
             Conflict: it can't be ended now.
         """
         answer = await self._run_mover("settle", landing, move, places)
-        if answer["reason"] and not answer["moved"]:
-            raise Conflict(f"{places.top} isn't as it was before the landing that was interrupted: {answer['reason']}")
+        if answer.reason and not answer.moved:
+            raise Conflict(f"{places.top} isn't as it was before the landing that was interrupted: {answer.reason}")
 
     async def _run_mover(self, how: str, landing: Landing, move: Move, places: GitPlaces) -> Answer:
         settings = {**await self._quiet(places.top, move.programs), f"branch.{landing.target}.mergeOptions": ""}
@@ -257,7 +257,7 @@ class HostGit:
 
 
 def _behind(branch: str, top: str, answer: Answer) -> str | None:
-    if not answer["reason"]:
+    if not answer.reason:
         return None
     mend = f"`git -C {shlex.quote(top)} reset` mends it, and unstages what you have staged"
-    return f"{branch} has moved, and git's index in {top} couldn't follow ({answer['reason']}): {mend}"
+    return f"{branch} has moved, and git's index in {top} couldn't follow ({answer.reason}): {mend}"
