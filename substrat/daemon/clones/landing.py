@@ -33,7 +33,7 @@ from substrat.daemon.clones import lfs_objects
 from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
 from substrat.daemon.clones.landing_records import REMOVED, LandingRecords
-from substrat.daemon.clones.repository import RefMoved
+from substrat.daemon.clones.repository import CloneState, RefMoved
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.workspaces import git_places
 from substrat.errors import Conflict, NotFound, Refused, SubstratError
@@ -77,6 +77,7 @@ class _Looked(NamedTuple):
         notes: sentences for the person.
         check: what a check has said.
         lfs: the files that git-lfs is to write.
+        state: how the clone's kept work stands when the branch has moved; None: the branch isn't its clone's.
     """
 
     move: Move
@@ -84,6 +85,7 @@ class _Looked(NamedTuple):
     notes: tuple[str, ...]
     check: Check | None
     lfs: Sequence[str]
+    state: CloneState | None
 
 
 class Landings:
@@ -219,20 +221,20 @@ class Landings:
 
     async def _decide(self, landing: Landing) -> bool:
         """Decide a landing, and say whether the branch may have moved. The answer waits for no other clone."""
-        agent = self._registry.get(landing.agent)
+        agent, state = self._registry.get(landing.agent), None
         if agent is None or agent.clone is None:
             outcome = Outcome(REFUSED, REMOVED)
         else:
             try:
                 await self._settle(agent.clone, landing)
-                outcome = await self._land(agent, agent.clone, landing)
+                outcome, state = await self._land(agent, agent.clone, landing)
             except SubstratError as problem:
                 outcome = Outcome(REFUSED, problem.message)
             except Exception as problem:
                 log.exception("a landing broke", agent=agent.name)
                 outcome = Outcome(REFUSED, f"an internal error ({type(problem).__name__}), see substratd's log")
-        await until_stored(partial(self._records.note_landed, landing, outcome))
-        if outcome.kind in FINE and agent is not None and agent.clone is not None:
+        is_known = await until_stored(partial(self._records.note_landed, landing, outcome, state))
+        if outcome.kind in FINE and not is_known and agent is not None and agent.clone is not None:
             await self._records.look_again(agent.clone.git_dir, only=agent.id)
         is_heard = self._heard_by[landing.request] > 0
         await until_stored(partial(self._records.decide, landing, outcome, is_heard=is_heard))
@@ -257,20 +259,25 @@ class Landings:
             await self._host.settle(landing, Move(landing.intended, landing.intended_from, persons.programs), places)
         await until_stored(partial(self._records.note_settled, landing))
 
-    async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> Outcome:
+    async def _land(self, agent: Agent, clone: Clone, landing: Landing) -> tuple[Outcome, CloneState | None]:
         """Land the head that the clone has now; commits that its agent makes meanwhile are no part of it.
 
         A checkout is closed once and stays so: an agent that commits in it would keep a landing away for ever.
+
+        Returns:
+            The outcome, and how the kept work of that head stands now, where that is known.
         """
         git_places.check_there(clone.git_dir, agent.name)
         with ExitStack() as closed:
             return await self._land_closing(agent, clone, landing, closed)
 
-    async def _land_closing(self, agent: Agent, clone: Clone, landing: Landing, closed: ExitStack) -> Outcome:
+    async def _land_closing(
+        self, agent: Agent, clone: Clone, landing: Landing, closed: ExitStack
+    ) -> tuple[Outcome, CloneState | None]:
         head = clone.kept.head
         rest = uncommitted(clone.kept.files)
         if head is None or head == clone.base:
-            return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}")
+            return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}"), None
         looked: _Looked | None = None
         closed_for, moved = None, 0
         while moved < _TRIES:
@@ -279,13 +286,13 @@ class Landings:
             if tip is None and clone.base is not None and landing.target == clone.target:
                 raise NotFound(f"there is no branch {landing.target} in {clone.repository}: `--into BRANCH` names another")
             if tip is not None and (outcome := await self._known(agent, clone, landing, found, head)) is not None:
-                return outcome
+                return outcome, None
             try:
                 checkout = await self._host.checkout(clone, landing.target, found.holders)
                 if looked is None or (looked.move.tip, looked.checkout) != (tip, checkout):
                     answer = await self._look(agent, clone, landing, head, found, checkout)
                     if isinstance(answer, Outcome):
-                        return answer
+                        return answer, None
                     looked = answer
                 if checkout is not None and checkout != closed_for:
                     closed_for = checkout
@@ -301,13 +308,13 @@ class Landings:
                 lacking = await self._lacking(looked)
             except Conflicting as conflict:
                 outcome = landing_outcome.conflict(agent.name, landing.target, conflict.files, conflict.why)
-                return outcome._replace(head=head)
+                return outcome._replace(head=head), None
             except RefMoved:
                 moved += 1
             else:
-                return self._landed(agent, landing, looked.move.commit, head, rest)._replace(
-                    notes=(*looked.notes, *filter(None, (behind, lacking))), was=tip, check=looked.check
-                )
+                outcome = self._landed(agent, landing, looked.move.commit, head, rest)
+                notes = (*looked.notes, *filter(None, (behind, lacking)))
+                return outcome._replace(notes=notes, was=tip, check=looked.check), looked.state
             await until_stored(partial(self._records.note_settled, landing))
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
@@ -362,7 +369,9 @@ class Landings:
         is_new = found.tip is None and persons.settings.remotes
         made = (f"the branch is new: `{shlex.join(push)}` publishes it",) if is_new else ()
         move, lfs = Move(commit, found.tip, persons.programs), drivers.lfs_files(preview.selected, persons.settings)
-        return _Looked(move, checkout, (*unsigned, *told, *made), check, lfs)
+        stands = CloneState(None, head, preview.ahead, preview.behind, is_landed=True)
+        state = stands if landing.target == clone.target else None
+        return _Looked(move, checkout, (*unsigned, *told, *made), check, lfs, state)
 
     async def _lacking(self, looked: _Looked) -> str | None:
         """Say which files have landed as pointers of git-lfs's; None: none have."""

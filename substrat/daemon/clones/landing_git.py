@@ -45,24 +45,29 @@ for commit; do git ls-tree -z --name-only "$commit" || exit; done
 """
 _CONFLICT = 4
 """The exit status for a conflict: bubblewrap itself ends with 1 where it can't start."""
-# `WAY BEGIN START HEAD MESSAGE` makes the commit that a branch at BEGIN moves to, and prints it and what it changes there:
-# the sizes in bytes of four parts, then these parts: the files, the filter that attributes name for each of them, what
-# `diffs.parse_tree` reads, and the authors and committers of the commits that the branch lacks, of the first thousand.
-# After a conflict it prints the files in conflict and the merge driver that attributes name for each.
+# `WAY BEGIN START HEAD BASE MESSAGE` makes the commit that a branch at BEGIN moves to, and prints it and what it changes
+# there: how many commits the head of a clone that began at BASE is ahead and behind then, the sizes in bytes of four parts,
+# then these parts: the files, the filter that attributes name for each of them, what `diffs.parse_tree` reads, and the
+# authors and committers of the commits that the branch lacks, of the first thousand. After a conflict it prints the files
+# in conflict and the merge driver that attributes name for each.
 #
 # It merges as in a checkout of BEGIN: git takes attributes from files in the directory that it is in, and not yet from a
 # commit (git 2.41 has `--attr-source`). With a commit that has both as its parents, git takes START for the place where the
-# two histories parted.
+# two histories parted. What needs none of the rest runs beside it; files are counted without attributes.
 _PREVIEW = f"""\
-way=$1 begin=$2 start=$3 head=$4 message=$5
+way=$1 begin=$2 start=$3 head=$4 base=$5 message=$6
 tab=$(printf '\\t')
-take_in_attributes() {{ grep -az -e '[/'"$tab"'][.]gitattributes$' | git update-index -z --index-info; }}
+take_in_attributes() {{
+    grep -az -e '[/'"$tab"'][.]gitattributes$' "$1" >/tmp/rules
+    [ $? -le 1 ] && {{ [ ! -s /tmp/rules ] || git update-index -z --index-info </tmp/rules; }}
+}}
 commit=$head
 if [ "$way" != {standing.AS_IS} ]
 then
     export GIT_WORK_TREE=/tmp/attributes
-    mkdir /tmp/attributes && cd /tmp/attributes || exit 3
-    git ls-tree -r -z "$begin" | take_in_attributes && git checkout-index -q -a || exit 3
+    mkdir /tmp/attributes && cd /tmp/attributes && git ls-tree -r -z "$begin" >/tmp/tree || exit 3
+    take_in_attributes /tmp/tree || exit 3
+    [ ! -e /tmp/index ] || git checkout-index -q -a || exit 3
     ours=$begin
     if [ "$start" != - ]
     then ours=$(git commit-tree --no-gpg-sign -p "$begin" -p "$start" -m 'where they parted' "$begin^{{tree}}") || exit 3
@@ -78,24 +83,42 @@ then
     [ "$way" = {standing.MERGE} ] && second=$head || second=
     commit=$(git commit-tree --no-gpg-sign -p "$begin" ${{second:+-p "$second"}} -m "$message" "$tree") || exit 3
 fi
-export GIT_WORK_TREE=/
-cd / && rm -f /tmp/index || exit 3
+export GIT_WORK_TREE=/ GIT_INDEX_FILE=/tmp/after
+cd / || exit 3
 [ "$begin" != - ] && since=$begin || since=$(git hash-object -t tree /dev/null)
-git diff --raw --numstat -z --no-abbrev --no-ext-diff --no-textconv --no-renames --ignore-submodules=none \\
-    "$since" "$commit" -- >/tmp/files || exit 3
-git ls-tree -r -z "$commit" >/tmp/tree && take_in_attributes </tmp/tree || exit 3
+GIT_INDEX_FILE=/tmp/none git diff --raw --numstat -z --no-abbrev --no-ext-diff --no-textconv --no-renames \\
+    --ignore-submodules=none "$since" "$commit" -- >/tmp/files &
+files=$!
+[ "$begin" != - ] && lacked=^$begin || lacked=
+git rev-list --max-count=1000 --no-commit-header --format='%an <%ae>%n%cn <%ce>' "$head" $lacked -- >/tmp/people &
+people=$!
+{{
+    ahead=0 behind=0
+    if [ "$way" = {standing.ONE} ]
+    then
+        [ "$base" = - ] && base=
+        ahead=$(git rev-list --count "$head" --not $base "$commit" --branches 2>/dev/null ||
+            git rev-list --count "$head" --not $base "$commit")
+    fi
+    [ "$way" = {standing.AS_IS} ] || behind=$(git rev-list --count "$head..$commit")
+    echo "$ahead"; echo "$behind"
+}} >/tmp/counts &
+counts=$!
+git ls-tree -r -z "$commit" >/tmp/tree && take_in_attributes /tmp/tree || exit 3
 git diff-tree -r -z --name-only --no-renames --diff-filter=d "$since" "$commit" |
     git check-attr --cached -z --stdin filter >/tmp/filters || exit 3
 {{
     grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' /tmp/tree
     printf '\\0'
-    grep -az '^120000 ' /tmp/tree | cut -zc 13- | cut -zd "$tab" -f 1 | tr '\\0' '\\n' |
-        git cat-file --batch='%(objectsize)'
+    if grep -qaz '^120000 ' /tmp/tree
+    then
+        grep -az '^120000 ' /tmp/tree | cut -zc 13- | cut -zd "$tab" -f 1 | tr '\\0' '\\n' |
+            git cat-file --batch='%(objectsize)'
+    fi
 }} >/tmp/around || exit 3
-[ "$begin" != - ] && lacked=^$begin || lacked=
-git rev-list --max-count=1000 --no-commit-header --format='%an <%ae>%n%cn <%ce>' "$head" $lacked -- >/tmp/people || exit 3
-echo "$commit"
-for part in /tmp/files /tmp/filters /tmp/around /tmp/people; do wc -c <"$part"; done
+wait "$files" && wait "$people" && wait "$counts" || exit 3
+echo "$commit"; cat /tmp/counts
+stat -c %s /tmp/files /tmp/filters /tmp/around /tmp/people
 cat /tmp/files /tmp/filters /tmp/around /tmp/people
 """
 # Prints the entries of some files of $1, an empty one, and how each begins, in hexadecimal digits.
@@ -132,6 +155,8 @@ class Preview(NamedTuple):
         selected: the filter that attributes name for each file that git on the host is to write.
         around: all besides the changed files that decides which of them must be looked at.
         people: the authors and committers of the commits that the branch lacks, of the first thousand of them.
+        ahead: commits of the agent's head that neither its clone's base nor a branch of the user's has after the move.
+        behind: commits of the branch that the head lacks after the move.
     """
 
     commit: str
@@ -139,6 +164,8 @@ class Preview(NamedTuple):
     selected: Mapping[str, str]
     around: Surroundings
     people: Sequence[str]
+    ahead: int
+    behind: int
 
 
 class LandingGit:
@@ -202,12 +229,12 @@ class LandingGit:
             raise Refused(f"{landing.target} has commits that {clone.name}'s work lacks: merge without --ff-only")
         who = _identity(persons.settings)
         message = landing.message or f"{'Squash' if way == standing.ONE else 'Merge'} {clone.branch}"
-        words = (way, found.begin or "-", start or "-", head, message)
+        words = (way, found.begin or "-", start or "-", head, clone.base or "-", message)
         return await self._preview(clone, persons, words, self._repositories.adding(clone.git_dir), who)
 
     async def changes(self, clone: Clone, persons: PersonsGit, begin: str | None, commit: str) -> Preview:
         """Return the move of a branch from one commit, or from nothing, to another that is there; raises `GitFailed`."""
-        words = (standing.AS_IS, begin or "-", "-", commit, "")
+        words = (standing.AS_IS, begin or "-", "-", commit, "-", "")
         return await self._preview(clone, persons, words, self._repositories.reading(clone.git_dir), {})
 
     async def _preview(
@@ -227,7 +254,7 @@ class LandingGit:
             raise Conflicting(tuple(mergers), drivers.unrun_mergers(mergers, persons.settings, persons.programs))
         if done.status:
             raise GitFailed(f"git can't merge in {clone.git_dir}: {said(done)}")
-        commit, *sizes, rest = done.output.split(b"\n", 5)
+        commit, ahead, behind, *sizes, rest = done.output.split(b"\n", 7)
         parts = []
         for size in map(int, sizes):
             parts.append(rest[:size])
@@ -237,6 +264,7 @@ class LandingGit:
         return Preview(
             commit.decode("ascii"), diffs.parse(files), named,
             Surroundings(*diffs.parse_tree(around), await self._programs(clone)), os.fsdecode(people).split("\n")[:-1],
+            int(ahead), int(behind),
         )  # fmt: skip
 
     async def _programs(self, clone: Clone) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from substrat.errors import Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
-    from substrat.core.workspaces.clones import Clone
+    from substrat.core.workspaces.clones import Clone, Kept
     from substrat.core.workspaces.landing import Landing
     from substrat.core.workspaces.landing_outcome import Outcome
     from substrat.daemon.agents.change import Change
@@ -61,19 +61,32 @@ class LandingRecords:
         with self._registry.change("landing intended"):
             self._store.note_settled(landing.id)
 
-    def note_landed(self, landing: Landing, outcome: Outcome) -> None:
-        """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again."""
+    def note_landed(self, landing: Landing, outcome: Outcome, state: CloneState | None) -> bool:
+        """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again.
+
+        Args:
+            landing: the landing.
+            outcome: its outcome.
+            state: how the kept work that has landed stands now; None: that isn't known.
+
+        Returns:
+            Whether it is noted how the agent's kept work stands now.
+        """
         agent = self._registry.get(landing.agent)
         if agent is None or agent.clone is None or outcome.kind != LANDED:
-            return
+            return False
         clone = agent.clone
         landed = replace(
             clone, bounced=None, failed_head=None, failed_line=None, landed_head=outcome.head, landed_commit=outcome.commit
         )
+        is_known = state is not None and state.head == clone.kept.head
+        if state is not None and is_known:
+            landed = replace(landed, kept=_standing(clone, state))
         if landed != clone:
             with self._registry.change("landing noted") as change:
                 change.record(DaemonEvent(agent.id, None, "clone:landed", outcome.text, {"commit": outcome.commit}))
                 change.put_clone(agent, landed)
+        return is_known
 
     def note_content(self, agent_id: str, head: str, tip: str) -> None:
         """Note on an agent that a branch has its work, by commits of the user's own: later work lands without that part."""
@@ -175,7 +188,11 @@ class LandingRecords:
         agent = self._registry.get(agent_id)
         if agent is None or agent.clone is None:
             return
-        kept = replace(agent.clone.kept, ahead=state.ahead, behind=state.behind, landed=state.is_landed)
+        kept = _standing(agent.clone, state)
         if kept != agent.clone.kept:
             with self._registry.change("clone kept") as change:
                 change.put_clone(agent, replace(agent.clone, kept=kept))
+
+
+def _standing(clone: Clone, state: CloneState) -> Kept:
+    return replace(clone.kept, ahead=state.ahead, behind=state.behind, landed=state.is_landed)

@@ -1,6 +1,7 @@
 """Git's part of a landing, with a person's real repository: what is previewed, and what moves."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,19 @@ async def test_a_branch_that_has_not_moved_takes_the_head_itself_and_else_a_comm
     assert room.git("ls-tree", "--name-only", squashed).split() == ["README", "a.txt", "b.txt", "mine.txt"]
     with pytest.raises(Refused, match="merge without --ff-only"):
         await preview(room, LandingMode.FF_ONLY)
+
+
+@pytest.mark.parametrize("mode", [LandingMode.MERGE, LandingMode.SQUASH])
+@pytest.mark.parametrize("has_moved", [False, True], ids=["at its base", "moved"])
+async def test_a_preview_knows_how_the_work_stands_after_the_move_as_a_look_then_does(room, mode, has_moved):
+    room.agent_commits({"a.txt": "a"}, {"b.txt": "b"})
+    if has_moved:
+        room.commit({"mine.txt": "mine"})
+    found = await room.preview(mode)
+    room.git("update-ref", "refs/heads/main", found.commit)
+    landed = replace(room.clone, landed_head=room.head, landed_commit=found.commit)
+    state = await room.repositories.state(landed)
+    assert (found.ahead, found.behind, True) == (state.ahead, state.behind, state.is_landed)
 
 
 async def test_a_conflict_names_its_files_and_leaves_the_checkout_alone(room):
