@@ -24,8 +24,8 @@ import sys
 from contextlib import suppress
 from typing import NamedTuple
 
-_LOCK, _COPY = "index.lock", "index.substrat"
-"""In the worktree's git directory: git's own lock (gitrepository-layout(5)), and the index that git works on meanwhile."""
+_INDEX, _LOCK, _COPY = "index", "index.lock", "index.substrat"
+"""In the worktree's git directory: git's index and its lock (gitrepository-layout(5)), and the index of git meanwhile."""
 _LOOK = "index.substrat-look"
 """An index of the files that a move changes and no others, by which git compares them."""
 _FAST_FORWARD = (
@@ -50,6 +50,9 @@ _NOTED = b"\n"
 _GITLINK = "160000"
 _NOTHING = "0" * 6
 """The mode of a missing file (git-diff-tree(1))."""
+_NO_COMMIT = "(initial)"
+_BEFORE_PATH = {"1": 7, "u": 9}
+"""How many words stand before the path of a changed file, and of one in conflict, besides the kind (git-status(1))."""
 
 
 class Job(NamedTuple):
@@ -75,21 +78,24 @@ class Answer(NamedTuple):
         moved: whether the branch is at the new commit.
         reason: why not, in git's words; of a branch that has moved, why the index hasn't followed; else empty.
         left: paths in the checkout that were neither as before nor as after the move: they stay as they are.
+        elsewhere: whether HEAD or the index was another by then, so that nothing was begun.
     """
 
     moved: bool
     reason: str = ""
     left: tuple[str, ...] = ()
+    elsewhere: bool = False
 
     def write(self) -> bytes:
         """Return it as the program prints it."""
-        return os.fsencode("\0".join(("moved" if self.moved else "", self.reason, *self.left)))
+        how = "moved" if self.moved else "elsewhere" if self.elsewhere else ""
+        return os.fsencode("\0".join((how, self.reason, *self.left)))
 
 
 def read(printed: bytes) -> Answer:
     """Return the answer that the program has printed."""
-    moved, reason, *left = os.fsdecode(printed).split("\0")
-    return Answer(moved == "moved", reason, tuple(left))
+    how, reason, *left = os.fsdecode(printed).split("\0")
+    return Answer(how == "moved", reason, tuple(left), how == "elsewhere")
 
 
 class Change(NamedTuple):
@@ -99,6 +105,13 @@ class Change(NamedTuple):
     modes: tuple[str, str]
     blobs: tuple[str, str]
     stays: bool = False
+
+
+class Status(NamedTuple):
+    """A checkout: HEAD's commit and branch, and the tracked files with changes, staged or not."""
+
+    head: tuple[str, str]
+    changed: set[str]
 
 
 class Begun(NamedTuple):
@@ -136,11 +149,18 @@ def main(arguments: list[str]) -> int:
 
 
 def move_branch(job: Job) -> Answer:
-    """Move the branch."""
+    """Move the branch. Nothing is written before git has agreed to work here, and has said what is checked out."""
+    index = stamp(job)
+    found = status(job)
+    if found.head != (job.old or _NO_COMMIT, job.branch):
+        return Answer(moved=False, elsewhere=True)
     lock = take_lock(job)
     try:
+        if stamp(job) != index:  # a git of the person's has ended only now
+            release(job, lock)
+            return Answer(moved=False, elsewhere=True)
         copy_index(job)
-        mine = persons(job)
+        mine = persons(job, found.changed)
         # The next daemon's program reads here which files were the person's; git begins after this.
         os.write(lock, _NOTED + b"".join(os.fsencode(path) + b"\0" for path in sorted(mine)))
         os.fsync(lock)
@@ -151,7 +171,7 @@ def move_branch(job: Job) -> Answer:
     reason = reason_of(done)
     if not done.returncode:
         with suppress(OSError):  # else the index is made to follow as after a kill
-            os.replace(job.path(_COPY), job.path("index"))
+            os.replace(job.path(_COPY), job.path(_INDEX))
             release(job, lock)
             return Answer(moved=True)
     elif done.stderr.rstrip().endswith(_REFUSED):
@@ -199,7 +219,7 @@ def finish(job: Job, begun: Begun) -> Answer:
                 copy_index(job)
                 checked(job, "read-tree", "-i", "-m", tree(job, job.old), job.new)
                 git(job, "update-index", "-q", "--refresh")
-                os.replace(job.path(_COPY), job.path("index"))
+                os.replace(job.path(_COPY), job.path(_INDEX))
             elif tip(job) == job.old:
                 answer = answer._replace(left=tuple(back(job, begun)))
     finally:
@@ -207,19 +227,39 @@ def finish(job: Job, begun: Begun) -> Answer:
     return answer
 
 
-def persons(job: Job) -> set[str]:
+def status(job: Job) -> Status:
+    """Return what git's own `status` says (git-status(1), porcelain version 2)."""
+    shown = ("--branch", "--no-ahead-behind", "--untracked-files=no", "--no-renames", "--ignore-submodules=all")
+    head: dict[str, str] = {}
+    changed = set()
+    for line in listed(checked(job, "status", "--porcelain=v2", "-z", *shown, index=_INDEX)):
+        kind, _, rest = line.partition(" ")
+        if kind == "#":
+            name, _, value = rest.partition(" ")
+            head[name] = value
+        else:
+            changed.add(rest.split(" ", _BEFORE_PATH[kind])[-1])
+    return Status((head["branch.oid"], head["branch.head"]), changed)
+
+
+def stamp(job: Job) -> tuple[int, ...] | None:
+    """Return numbers that are others when the index has been written; None: there is none."""
+    try:
+        about = os.lstat(job.path(_INDEX))
+    except FileNotFoundError:
+        return None
+    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+
+
+def persons(job: Job, changed: set[str]) -> set[str]:
     """Return the files of a move that aren't as the branch has them: a person has changed, staged or made them.
 
     git refuses most of them. Those that are already as the move makes them it takes, or refuses too, and they would be
     taken for its own.
     """
-    old = tree(job, job.old)
-    git(job, "update-index", "-q", "--refresh")
-    changed = {*listed(checked(job, "diff-files", "--name-only", "-z"))}
-    changed |= {*listed(checked(job, "diff-index", "--cached", "--name-only", "--no-renames", "-z", old))}
     return {
         one.path
-        for one in changes_between(job, old)
+        for one in changes_between(job, tree(job, job.old))
         if one.path in changed or (one.modes[0] == _NOTHING and is_file(job, one.path))
     }
 
@@ -245,7 +285,7 @@ def back(job: Job, begun: Begun) -> list[str]:
         return [one.path for one in (*found[LEFT], *made, *missing)]
     given = "".join(f"{one.path}\0" for one in missing)
     git(job, "checkout-index", "--quiet", "--index", "-z", "--stdin", given=given)  # writes over nothing
-    os.replace(job.path(_COPY), job.path("index"))
+    os.replace(job.path(_COPY), job.path(_INDEX))
     return [one.path for one in found[LEFT]]
 
 
@@ -368,7 +408,7 @@ def take_lock(job: Job) -> int:
 def reserve(job: Job) -> None:
     """Take the room that taking the move back needs on a full disk: that of another index, and of some trees."""
     remove(job, _LOOK)
-    size = os.stat(job.path("index")).st_size if os.path.exists(job.path("index")) else 0
+    size = os.stat(job.path(_INDEX)).st_size if os.path.exists(job.path(_INDEX)) else 0
     file = os.open(job.path(_LOOK), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(file, 0, size + _ROOM)
@@ -405,7 +445,7 @@ def lock_line(job: Job) -> bytes:
 def copy_index(job: Job) -> None:
     """Make the copy of the index anew; a branch without a commit may have no index."""
     remove(job, _COPY, f"{_COPY}.lock")
-    with suppress(FileNotFoundError), open(os.open(job.path("index"), _PLAIN), "rb") as source:
+    with suppress(FileNotFoundError), open(os.open(job.path(_INDEX), _PLAIN), "rb") as source:
         about = os.fstat(source.fileno())
         if not stat.S_ISREG(about.st_mode):
             raise Failed(f"{job.path('index')} is no plain file: put one in its place")

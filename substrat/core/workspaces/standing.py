@@ -22,7 +22,7 @@ AS_IS, MERGE, ONE = "as-is", "merge", "one"
 
 # `standing BRANCH START HEAD LANDED_HEAD LANDED_COMMIT BASE INTENDED` prints what `parse` reads. `-` stands for nothing. A
 # commit that isn't there is in no other. `by_content` is a function that says whether a branch has a head's changes, given
-# both and where they parted. A commit is within another where the two parted at it. The names are listed meanwhile.
+# both and where they parted. A commit is within another where the two parted at it. Names and holders are listed meanwhile.
 SCRIPT = f"""\
 commit() {{ git rev-parse --quiet --verify --end-of-options "$1^{{commit}}" || echo -; }}
 within() {{
@@ -33,10 +33,14 @@ within() {{
 standing() {{
     tip=$(commit "refs/heads/$1"); begin=$tip
     [ "$tip" != - ] || begin=$(commit "$2")
-    for one in "$begin" "$3"
-    do [ "$one" = - ] || git ls-tree -z --name-only "$one" || exit 3
-    done >/tmp/names &
-    names=$!
+    {{
+        for one in "$begin" "$3"
+        do [ "$one" = - ] || git ls-tree -z --name-only "$one" || exit 3
+        done
+        printf '\\0'
+        {branch_holders.SCRIPT}
+    }} >/tmp/around &
+    around=$!
     parted=$(git merge-base "$begin" "$3" 2>/dev/null)
     case $? in 0) ;; 1|128) parted=-;; *) exit 3;; esac
     echo "$tip"; echo "$begin"
@@ -44,10 +48,11 @@ standing() {{
     if [ "$parted" = "$3" ]; then echo yes; else echo -; fi
     within "$5" "$begin"; within "$4" "$begin"; within "$4" "$3"; within "$6" "$3"
     if [ "$parted" != - ] && [ "$parted" = "$begin" ]; then echo yes; else echo -; fi
-    if [ "$tip" != - ] && [ "$parted" != "$3" ] && by_content "$tip" "$3" "$parted"; then echo yes; else echo -; fi
-    wait "$names" && cat /tmp/names || exit 3
-    printf '\\0'
-    {branch_holders.SCRIPT}
+    if [ "$tip" != - ] && [ "$parted" != - ] && [ "$parted" != "$3" ] && by_content "$tip" "$3" "$parted"
+    then echo yes
+    else echo -
+    fi
+    wait "$around" && cat /tmp/around || exit 3
 }}
 """
 _FACTS = 10

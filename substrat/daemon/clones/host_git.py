@@ -121,9 +121,9 @@ class HostGit:
             RefMoved: it has another value by now.
             Conflict: git refuses in the checkout that has it; the message is git's own.
         """
-        ref = f"refs/heads/{landing.target}"
         if places is None:
-            await self._repositories.update_refs(clone.git_dir, {ref: (move.commit, move.tip or NOTHING)})
+            wanted = {f"refs/heads/{landing.target}": (move.commit, move.tip or NOTHING)}
+            await self._repositories.update_refs(clone.git_dir, wanted)
             return None
         checkout = places.top
         try:
@@ -133,17 +133,9 @@ class HostGit:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {problem.filename}: {problem.strerror}") from None
         if obstacle is not None:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {obstacle}")
-        # A branch without a commit has a name only.
-        question = (
-            ("rev-parse", "HEAD", "--symbolic-full-name", "HEAD") if move.tip is not None else ("symbolic-ref", "HEAD")
-        )
-        asked = await self._run_on_host(checkout, question)
-        if asked.returncode:
-            words = " ".join(asked.stderr.decode("utf-8", "replace").split())
-            raise Conflict(f"git refuses to work in {checkout} for this user: {words}")
-        if asked.stdout.decode("utf-8", "replace").split() != [*filter(None, (move.tip,)), ref]:
-            raise RefMoved(f"{checkout} has another branch or commit checked out by now")
         answer = await self._run_mover("move", landing, move, places)
+        if answer.elsewhere:
+            raise RefMoved(f"{checkout} has another branch, commit or index by now")
         if answer.moved:
             return _behind(landing.target, checkout, answer)
         again = ""

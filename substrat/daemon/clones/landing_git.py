@@ -45,11 +45,11 @@ for commit; do git ls-tree -z --name-only "$commit" || exit; done
 """
 _CONFLICT = 4
 """The exit status for a conflict: bubblewrap itself ends with 1 where it can't start."""
-# `WAY BEGIN START HEAD BASE MESSAGE` makes the commit that a branch at BEGIN moves to, and prints it and what it changes
-# there: how many commits the head of a clone that began at BASE is ahead and behind then, the sizes in bytes of four parts,
-# then these parts: the files, the filter that attributes name for each of them, what `diffs.parse_tree` reads, and the
-# authors and committers of the commits that the branch lacks, of the first thousand. After a conflict it prints the files
-# in conflict and the merge driver that attributes name for each.
+# `WAY BEGIN START HEAD BASE MESSAGE` makes the commit that a branch at BEGIN moves to. It prints the sizes in bytes of four
+# parts; the commit; how many commits the head of a clone that began at BASE is ahead of BEGIN, and how many behind it, both
+# without that commit; and these parts: the files that change, the filter that attributes name for each of them, what
+# `diffs.parse_tree` reads, and the authors and committers of the commits that the branch lacks, of the first thousand. After
+# a conflict it prints the files in conflict and the merge driver that attributes name for each.
 #
 # It merges as in a checkout of BEGIN: git takes attributes from files in the directory that it is in, and not yet from a
 # commit (git 2.41 has `--attr-source`). With a commit that has both as its parents, git takes START for the place where the
@@ -57,17 +57,32 @@ _CONFLICT = 4
 _PREVIEW = f"""\
 way=$1 begin=$2 start=$3 head=$4 base=$5 message=$6
 tab=$(printf '\\t')
-take_in_attributes() {{
-    grep -az -e '[/'"$tab"'][.]gitattributes$' "$1" >/tmp/rules
-    [ $? -le 1 ] && {{ [ ! -s /tmp/rules ] || git update-index -z --index-info </tmp/rules; }}
-}}
-commit=$head
-if [ "$way" != {standing.AS_IS} ]
+marked() {{ grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' -e '[/'"$tab"'][.]gitattributes$' "$1" >/tmp/marked; [ $? -le 1 ]; }}
+take_in_attributes() {{ grep -az -e '[/'"$tab"'][.]gitattributes$' /tmp/marked | git update-index -z --index-info; }}
+[ "$begin" != - ] && lacked=^$begin || lacked=
+git rev-list --max-count=1000 --no-commit-header --format='%an <%ae>%n%cn <%ce>' "$head" $lacked -- >/tmp/people &
+jobs=$!
+{{
+    if [ "$way" = {standing.ONE} ]
+    then
+        [ "$base" = - ] && base=
+        git rev-list --count "$head" --not $base "$begin" --branches 2>/dev/null ||
+            git rev-list --count "$head" --not $base "$begin"
+    else echo 0
+    fi
+    if [ "$way" = {standing.AS_IS} ]; then echo 0; else git rev-list --count "$head..$begin"; fi
+}} >/tmp/counts &
+jobs="$jobs $!"
+if [ "$way" = {standing.AS_IS} ]
 then
+    tree=$head
+    echo "$head" >/tmp/commit
+else
     export GIT_WORK_TREE=/tmp/attributes
-    mkdir /tmp/attributes && cd /tmp/attributes && git ls-tree -r -z "$begin" >/tmp/tree || exit 3
-    take_in_attributes /tmp/tree || exit 3
-    [ ! -e /tmp/index ] || git checkout-index -q -a || exit 3
+    mkdir /tmp/attributes && cd /tmp/attributes && git ls-tree -r -z "$begin" >/tmp/tree && marked /tmp/tree || exit 3
+    if [ -s /tmp/marked ]
+    then take_in_attributes && git checkout-index -q -a || exit 3
+    fi
     ours=$begin
     if [ "$start" != - ]
     then ours=$(git commit-tree --no-gpg-sign -p "$begin" -p "$start" -m 'where they parted' "$begin^{{tree}}") || exit 3
@@ -81,45 +96,32 @@ then
     esac
     tree=$(tr -d '\\0' </tmp/merged)
     [ "$way" = {standing.MERGE} ] && second=$head || second=
-    commit=$(git commit-tree --no-gpg-sign -p "$begin" ${{second:+-p "$second"}} -m "$message" "$tree") || exit 3
+    git commit-tree --no-gpg-sign -p "$begin" ${{second:+-p "$second"}} -m "$message" "$tree" >/tmp/commit &
+    jobs="$jobs $!"
 fi
 export GIT_WORK_TREE=/ GIT_INDEX_FILE=/tmp/after
 cd / || exit 3
 [ "$begin" != - ] && since=$begin || since=$(git hash-object -t tree /dev/null)
 GIT_INDEX_FILE=/tmp/none git diff --raw --numstat -z --no-abbrev --no-ext-diff --no-textconv --no-renames \\
-    --ignore-submodules=none "$since" "$commit" -- >/tmp/files &
-files=$!
-[ "$begin" != - ] && lacked=^$begin || lacked=
-git rev-list --max-count=1000 --no-commit-header --format='%an <%ae>%n%cn <%ce>' "$head" $lacked -- >/tmp/people &
-people=$!
+    --ignore-submodules=none "$since" "$tree" -- >/tmp/files &
+jobs="$jobs $!"
+git ls-tree -r -z "$tree" >/tmp/tree && marked /tmp/tree || exit 3
 {{
-    ahead=0 behind=0
-    if [ "$way" = {standing.ONE} ]
+    if [ -s /tmp/marked ]
     then
-        [ "$base" = - ] && base=
-        ahead=$(git rev-list --count "$head" --not $base "$commit" --branches 2>/dev/null ||
-            git rev-list --count "$head" --not $base "$commit")
-    fi
-    [ "$way" = {standing.AS_IS} ] || behind=$(git rev-list --count "$head..$commit")
-    echo "$ahead"; echo "$behind"
-}} >/tmp/counts &
-counts=$!
-git ls-tree -r -z "$commit" >/tmp/tree && take_in_attributes /tmp/tree || exit 3
-git diff-tree -r -z --name-only --no-renames --diff-filter=d "$since" "$commit" |
-    git check-attr --cached -z --stdin filter >/tmp/filters || exit 3
-{{
-    grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' /tmp/tree
-    printf '\\0'
-    if grep -qaz '^120000 ' /tmp/tree
-    then
-        grep -az '^120000 ' /tmp/tree | cut -zc 13- | cut -zd "$tab" -f 1 | tr '\\0' '\\n' |
+        take_in_attributes || exit 3
+        grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' /tmp/marked
+        printf '\\0'
+        grep -az '^120000 ' /tmp/marked | cut -zc 13- | cut -zd "$tab" -f 1 | tr '\\0' '\\n' |
             git cat-file --batch='%(objectsize)'
+    else printf '\\0'
     fi
 }} >/tmp/around || exit 3
-wait "$files" && wait "$people" && wait "$counts" || exit 3
-echo "$commit"; cat /tmp/counts
+git diff-tree -r -z --name-only --no-renames --diff-filter=d "$since" "$tree" |
+    git check-attr --cached -z --stdin filter >/tmp/filters || exit 3
+for job in $jobs; do wait "$job" || exit 3; done
 stat -c %s /tmp/files /tmp/filters /tmp/around /tmp/people
-cat /tmp/files /tmp/filters /tmp/around /tmp/people
+cat /tmp/commit /tmp/counts /tmp/files /tmp/filters /tmp/around /tmp/people
 """
 # Prints the entries of some files of $1, an empty one, and how each begins, in hexadecimal digits.
 _BEGIN = """\
@@ -254,7 +256,7 @@ class LandingGit:
             raise Conflicting(tuple(mergers), drivers.unrun_mergers(mergers, persons.settings, persons.programs))
         if done.status:
             raise GitFailed(f"git can't merge in {clone.git_dir}: {said(done)}")
-        commit, ahead, behind, *sizes, rest = done.output.split(b"\n", 7)
+        *sizes, commit, ahead, behind, rest = done.output.split(b"\n", 7)
         parts = []
         for size in map(int, sizes):
             parts.append(rest[:size])
@@ -264,7 +266,7 @@ class LandingGit:
         return Preview(
             commit.decode("ascii"), diffs.parse(files), named,
             Surroundings(*diffs.parse_tree(around), await self._programs(clone)), os.fsdecode(people).split("\n")[:-1],
-            int(ahead), int(behind),
+            int(ahead), int(behind) + (words[0] != standing.AS_IS),
         )  # fmt: skip
 
     async def _programs(self, clone: Clone) -> tuple[str, ...]:

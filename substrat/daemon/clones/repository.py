@@ -86,16 +86,12 @@ class RepositoryFacts(NamedTuple):
     is_strange: bool
 
 
-# Succeeds if a branch, $1, has all changes of a head, $2, by whichever commits, such as those of a squash or a cherry-pick:
-# each file that the head changes has changed in the branch too, and a merge of the two adds nothing to the branch, or the
-# branch has a commit with the same changes for each of the head's. Of a merge among these nobody can tell unless its files
-# are what git makes of its parents. $3 is where the two parted, if that is known. Objects that are made go nowhere.
-# `--verbatim` (git 2.39): the other patch ids are the same for changes of white space alone.
+# Succeeds if a branch, $1, has commits with the same changes as a head, $2, since $3, where the two parted, or if a merge of
+# the two adds nothing to it. Of a merge among the head's commits nobody can tell unless its files are what git makes of its
+# parents. Objects that are made go nowhere. `--verbatim` (git 2.39): the other patch ids are the same for changes of white
+# space alone.
 _BY_CONTENT = """\
-base=${3:-$(git merge-base "$1" "$2")} && [ "$base" != "$1" ] || exit
-paths() { git diff-tree -r -z --name-only --no-renames --ignore-submodules=none "$base" "$1"; }
-paths "$2" >/tmp/theirs && paths "$1" >/tmp/ours || exit
-LC_ALL=C comm -z -23 /tmp/theirs /tmp/ours >/tmp/lacked && [ ! -s /tmp/lacked ] || exit  # git sorts by bytes
+base=$3
 export GIT_ALTERNATE_OBJECT_DIRECTORIES=$(git rev-parse --git-path objects | sed 's/["\\\\]/\\\\&/g; s/.*/"&"/')
 export GIT_OBJECT_DIRECTORY=/tmp/objects
 mkdir -p /tmp/objects
@@ -112,10 +108,18 @@ ids() {
 }
 ids "$2" >/tmp/theirs && [ -s /tmp/theirs ] && ids "$1" >/tmp/ours && [ -z "$(LC_ALL=C comm -23 /tmp/theirs /tmp/ours)" ]
 """
+# `by_content BRANCH HEAD [PARTED]` succeeds if a branch has all changes of a head, by whichever commits, such as those of a
+# squash or a cherry-pick: first, each file that the head changes has changed in the branch too.
 HAS_CONTENT = f"""\
-by_content() {{ timeout 15 /bin/sh -c {shlex.quote(_BY_CONTENT)} sh "$@" 2>/dev/null; }}
+paths() {{ git diff-tree -r -z --name-only --no-renames --ignore-submodules=none "$1" "$2"; }}
+by_content() {{
+    parted=${{3:-$(git merge-base "$1" "$2")}} && [ "$parted" != "$1" ] || return
+    paths "$parted" "$2" >/tmp/theirs && paths "$parted" "$1" >/tmp/ours || return
+    LC_ALL=C comm -z -23 /tmp/theirs /tmp/ours >/tmp/lacked && [ ! -s /tmp/lacked ] || return  # git sorts by bytes
+    timeout 15 /bin/sh -c {shlex.quote(_BY_CONTENT)} sh "$1" "$2" "$parted" 2>/dev/null
+}}
 """
-"""A shell's function; where that takes too long the branch doesn't count as one that has the changes."""
+"""A shell's function; where the search takes too long the branch doesn't count as one that has the changes."""
 # `state WIP BASE TARGET LANDED_HEAD LANDED_COMMIT` prints a fact a line, of a clone's ref, its base, its branch, and a head
 # that landed as another commit; `-` stands for nothing.
 _STATE = f"""\
