@@ -1,9 +1,8 @@
-"""Moves a branch where it is checked out, wholly or not at all: a program of its own, run by path; imports nothing of ours.
+"""Moves a branch where it is checked out, wholly or not at all: a program of its own, which imports nothing of ours.
 
-`branchmover.py move LASTING NUMBER TOP OWN BRANCH OLD NEW` moves BRANCH, checked out in TOP, whose git directory is OWN,
-from the commit OLD (empty: the branch has none yet) to NEW, for the landing NUMBER. `settle` with the same arguments ends a
-move that a killed program has begun, if there is any. It prints an `Answer`. LASTING is a descriptor that
-git inherits: while it is locked a git of this landing lives. The environment has the settings that keep git tame.
+Its standard input has `move`, which moves a branch that is checked out, or `settle`, which ends a move that a killed
+program has begun, if there is any; then a `Job` but for its first field, and the environment, with the settings that keep
+git tame. It prints an `Answer`.
 
 git writes files, then the index, then the branch, and a git that is killed, or finds the disk full, leaves them half done.
 Hence git works on a copy of the index here, and the program holds `index.lock` as git does, with the landing's number in
@@ -47,6 +46,8 @@ _REFUSED = b"Aborting"
 _HELD = "{} is there: a git works there, or one that was killed left it; then remove it"
 _NOTED = b"\n"
 """Follows the landing's number in its lock once git may begin, before the names of a person's own files."""
+WHOLE = b"whole\0"
+"""Ends a job: a daemon that is killed may leave a part of one."""
 _GITLINK = "160000"
 _NOTHING = "0" * 6
 """The mode of a missing file (git-diff-tree(1))."""
@@ -56,7 +57,17 @@ _BEFORE_PATH = {"1": 7, "u": 9}
 
 
 class Job(NamedTuple):
-    """A move and its landing; the fields are the program's arguments."""
+    """A move and its landing.
+
+    Args:
+        lasting: a descriptor that git inherits: while it is locked a git of this landing lives.
+        number: the landing's number.
+        top: the checkout.
+        own: its git directory.
+        branch: the branch that is checked out there.
+        old: its commit; empty: it has none yet.
+        new: the commit that it moves to.
+    """
 
     lasting: int
     number: str
@@ -90,12 +101,6 @@ class Answer(NamedTuple):
         """Return it as the program prints it."""
         how = "moved" if self.moved else "elsewhere" if self.elsewhere else ""
         return os.fsencode("\0".join((how, self.reason, *self.left)))
-
-
-def read(printed: bytes) -> Answer:
-    """Return the answer that the program has printed."""
-    how, reason, *left = os.fsdecode(printed).split("\0")
-    return Answer(how == "moved", reason, tuple(left), how == "elsewhere")
 
 
 class Change(NamedTuple):
@@ -132,12 +137,16 @@ class Failed(Exception):
     """Something can't be done; the message says why."""
 
 
-def main(arguments: list[str]) -> int:
-    """Move, or settle, and print the answer."""
+def main(lasting: int, given: bytes) -> int:
+    """Move, or settle, and print the answer; without a whole job do nothing."""
     # A signal to all processes ends git too, whose files this program then takes back.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    how, lasting, *about = arguments
-    job = Job(int(lasting), *about)
+    if not given.endswith(WHOLE):
+        return 1
+    how, number, top, own, branch, old, new, *variables = listed(os.fsdecode(given.removesuffix(WHOLE)))
+    job = Job(lasting, number, top, own, branch, old, new)
+    os.environ.clear()
+    os.environ.update(variable.partition("=")[::2] for variable in variables)
     try:
         answer = move_branch(job) if how == "move" else settle(job)
     except (Failed, OSError) as problem:
@@ -523,7 +532,3 @@ def sentence_of(problem: Failed | OSError, job: Job) -> str:
     if problem.filename == "git":
         return f"git can't be started: {problem.strerror}: install git"
     return f"{problem.filename or job.own}: {problem.strerror}"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

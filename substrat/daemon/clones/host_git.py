@@ -27,6 +27,7 @@ from substrat.paths import is_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
     from subprocess import CompletedProcess
 
     from substrat.branchmover import Answer
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.drivers import GitSettings, Programs
     from substrat.core.workspaces.landing import Landing
     from substrat.daemon.clones.git_sandbox import GitSandbox
-    from substrat.daemon.clones.moving import BranchMover
+    from substrat.daemon.clones.moving import BranchMover, Ready
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
 
@@ -105,7 +106,13 @@ class HostGit:
             )
         return found
 
-    async def move(self, clone: Clone, landing: Landing, move: Move, places: GitPlaces | None) -> str | None:
+    def ready(self, landing: Landing) -> AbstractAsyncContextManager[Ready]:
+        """Start the program that moves the branch where it is checked out, before it is known whether it moves."""
+        return self._mover.ready(landing.id)
+
+    async def move(
+        self, clone: Clone, landing: Landing, move: Move, places: GitPlaces | None, ready: Ready | None = None
+    ) -> str | None:
         """Move a branch from one commit to another.
 
         Returns:
@@ -116,6 +123,7 @@ class HostGit:
             landing: the landing.
             move: what moves.
             places: where the branch is checked out, in which no sandbox can write; None: it is nowhere.
+            ready: the program that moves it there, if it was started before.
 
         Raises:
             RefMoved: it has another value by now.
@@ -133,7 +141,7 @@ class HostGit:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {problem.filename}: {problem.strerror}") from None
         if obstacle is not None:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {obstacle}")
-        answer = await self._run_mover("move", landing, move, places)
+        answer = await self._run_mover("move", landing, move, places, ready)
         if answer.elsewhere:
             raise RefMoved(f"{checkout} has another branch, commit or index by now")
         if answer.moved:
@@ -167,10 +175,12 @@ class HostGit:
         if answer.reason and not answer.moved:
             raise Conflict(f"{places.top} isn't as it was before the landing that was interrupted: {answer.reason}")
 
-    async def _run_mover(self, how: str, landing: Landing, move: Move, places: GitPlaces) -> Answer:
+    async def _run_mover(
+        self, how: str, landing: Landing, move: Move, places: GitPlaces, ready: Ready | None = None
+    ) -> Answer:
         settings = {**await self._quiet(places.top, move.programs), f"branch.{landing.target}.mergeOptions": ""}
         job = Job(-1, str(landing.id), places.top, places.own, landing.target, move.tip or "", move.commit)
-        return await self._mover.run(how, job, self._environment(places.top, settings))
+        return await self._mover.run(how, job, self._environment(places.top, settings), ready)
 
     async def end_of_earlier_move(self, landing: int) -> None:
         """Wait until the git has ended that a killed daemon started to move the branch; one that hangs is killed."""

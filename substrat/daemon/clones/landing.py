@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.check_room import CheckRoom
     from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.landing_git import LandingGit
+    from substrat.daemon.clones.moving import Ready
     from substrat.daemon.clones.persons_git import PersonsGit
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.families.queue import Queue
@@ -268,17 +269,18 @@ class Landings:
             The outcome, and how the kept work of that head stands now, where that is known.
         """
         git_places.check_there(clone.git_dir, agent.name)
-        with ExitStack() as closed:
+        async with AsyncExitStack() as closed:
             return await self._land_closing(agent, clone, landing, closed)
 
     async def _land_closing(
-        self, agent: Agent, clone: Clone, landing: Landing, closed: ExitStack
+        self, agent: Agent, clone: Clone, landing: Landing, closed: AsyncExitStack
     ) -> tuple[Outcome, CloneState | None]:
         head = clone.kept.head
         rest = uncommitted(clone.kept.files)
         if head is None or head == clone.base:
             return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}"), None
         looked: _Looked | None = None
+        mover: Ready | None = None
         closed_for, moved = None, 0
         while moved < _TRIES:
             found = await self._git.standing(clone, landing, head)
@@ -290,6 +292,8 @@ class Landings:
             try:
                 checkout = await self._host.checkout(clone, landing.target, found.holders)
                 if looked is None or (looked.move.tip, looked.checkout) != (tip, checkout):
+                    if checkout is not None and landing.check_command is None:  # a check may take hours
+                        mover = mover or await closed.enter_async_context(self._host.ready(landing))
                     answer = await self._look(agent, clone, landing, head, found, checkout)
                     if isinstance(answer, Outcome):
                         return answer, None
@@ -303,7 +307,8 @@ class Landings:
                 self._steps[landing.id] = f"git moves {landing.target}"
                 await until_stored(partial(self._records.note_intended, landing, looked.move, head, place))
                 self._registry.points.before("branch moved")
-                behind = await self._host.move(clone, landing, looked.move, checkout)
+                ready, mover = mover, None
+                behind = await self._host.move(clone, landing, looked.move, checkout, ready)
                 self._registry.points.after("branch moved")
                 lacking = await self._lacking(looked)
             except Conflicting as conflict:
@@ -410,7 +415,7 @@ class Landings:
         own = (f"{name} <{name}@localhost>" for name in (*family, agent.name))  # where the person's git has no name
         return persons.settings.people.union(own, chosen, (_SUBSTRAT,))
 
-    async def _close(self, clone: Clone, landing: Landing, top: str, closed: ExitStack) -> bool:
+    async def _close(self, clone: Clone, landing: Landing, top: str, closed: AsyncExitStack) -> bool:
         """Let no sandbox begin that can write in a checkout, and wait for the end of those that run, if there are any."""
         closed.enter_context(self._closing(clone, top))
         return await self._waited(landing, (top, clone.git_dir), partial(landing_outcome.waits_for, checkout=top))

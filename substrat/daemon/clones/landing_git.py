@@ -48,8 +48,8 @@ _CONFLICT = 4
 # `WAY BEGIN START HEAD BASE MESSAGE` makes the commit that a branch at BEGIN moves to. It prints the sizes in bytes of four
 # parts; the commit; how many commits the head of a clone that began at BASE is ahead of BEGIN, and how many behind it, both
 # without that commit; and these parts: the files that change, the filter that attributes name for each of them, what
-# `diffs.parse_tree` reads, and the authors and committers of the commits that the branch lacks, of the first thousand. After
-# a conflict it prints the files in conflict and the merge driver that attributes name for each.
+# `diffs.parse_tree` reads, and the authors and committers of the commits that the branch lacks, of the first thousand.
+# After a conflict it prints the files in conflict and the merge driver that attributes name for each.
 #
 # It merges as in a checkout of BEGIN: git takes attributes from files in the directory that it is in, and not yet from a
 # commit (git 2.41 has `--attr-source`). With a commit that has both as its parents, git takes START for the place where the
@@ -57,7 +57,10 @@ _CONFLICT = 4
 _PREVIEW = f"""\
 way=$1 begin=$2 start=$3 head=$4 base=$5 message=$6
 tab=$(printf '\\t')
-marked() {{ grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' -e '[/'"$tab"'][.]gitattributes$' "$1" >/tmp/marked; [ $? -le 1 ]; }}
+marked() {{
+    grep -az -e '^120000 ' -e '[/'"$tab"']HEAD$' -e '[/'"$tab"'][.]gitattributes$' /tmp/tree >/tmp/marked
+    [ $? -le 1 ]
+}}
 take_in_attributes() {{ grep -az -e '[/'"$tab"'][.]gitattributes$' /tmp/marked | git update-index -z --index-info; }}
 [ "$begin" != - ] && lacked=^$begin || lacked=
 git rev-list --max-count=1000 --no-commit-header --format='%an <%ae>%n%cn <%ce>' "$head" $lacked -- >/tmp/people &
@@ -79,7 +82,7 @@ then
     echo "$head" >/tmp/commit
 else
     export GIT_WORK_TREE=/tmp/attributes
-    mkdir /tmp/attributes && cd /tmp/attributes && git ls-tree -r -z "$begin" >/tmp/tree && marked /tmp/tree || exit 3
+    mkdir /tmp/attributes && cd /tmp/attributes && git ls-tree -r -z "$begin" >/tmp/tree && marked || exit 3
     if [ -s /tmp/marked ]
     then take_in_attributes && git checkout-index -q -a || exit 3
     fi
@@ -105,7 +108,7 @@ cd / || exit 3
 GIT_INDEX_FILE=/tmp/none git diff --raw --numstat -z --no-abbrev --no-ext-diff --no-textconv --no-renames \\
     --ignore-submodules=none "$since" "$tree" -- >/tmp/files &
 jobs="$jobs $!"
-git ls-tree -r -z "$tree" >/tmp/tree && marked /tmp/tree || exit 3
+git ls-tree -r -z "$tree" >/tmp/tree && marked || exit 3
 {{
     if [ -s /tmp/marked ]
     then

@@ -6,31 +6,43 @@ import fcntl
 import os
 import shlex
 import sys
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import trio
 
 from substrat import branchmover
+from substrat.branchmover import Answer
 from substrat.daemon.kernel import descriptors, helper, sandbox_process
 from substrat.errors import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
-    from substrat.branchmover import Answer, Job
+    from substrat.branchmover import Job
 
 _PROGRAM = f"""\
 import sys
 sys.path.append({os.path.dirname(branchmover.__file__)!r})
 import branchmover
-sys.exit(branchmover.main(sys.argv[1:]))
+sys.exit(branchmover.main(int(sys.argv[1]), sys.stdin.buffer.read()))
 """
 """Python compiles a program that is run by its path anew each time, which takes longer than git."""
 _SECONDS = 1800.0
 """The program gives git 600 s, and takes git's files back by some ten calls of git with 120 s at most each."""
+_DROP_SECONDS = 10.0
+"""A program that has no job is gone in milliseconds after SIGKILL."""
 _LOOK_AGAIN = 0.05
 """Seconds between two looks whether a killed daemon's git has ended, which takes as long as it writes files."""
+
+
+class Ready:
+    """A program that waits for its job, with the descriptor of its landing's lock."""
+
+    def __init__(self, lock: int, program: helper.Waiting) -> None:
+        self.lock = lock
+        self.program = program
+        self.has_job = False
 
 
 class BranchMover:
@@ -43,20 +55,34 @@ class BranchMover:
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
-    async def run(self, how: str, job: Job, environment: Mapping[str, str]) -> Answer:
+    @asynccontextmanager
+    async def ready(self, landing: int) -> AsyncIterator[Ready]:
+        """Start the program for a landing, so that it has started by the time there is a job; raises `Conflict`."""
+        ready = self._start(landing)
+        try:
+            yield ready
+        finally:
+            if not ready.has_job:
+                with trio.move_on_after(_DROP_SECONDS, shield=True):
+                    await helper.drop(ready.program)
+                os.close(ready.lock)
+
+    async def run(self, how: str, job: Job, environment: Mapping[str, str], ready: Ready | None = None) -> Answer:
         """Move a branch, or settle a move that was begun; where the caller is cancelled the program goes on.
 
         Args:
             how: `move` or `settle`.
             job: the move; its descriptor is chosen here.
             environment: the whole environment of git.
+            ready: the program, if it was started before.
 
         Raises:
             Conflict: the program can't be started, or can't even settle its move.
         """
-        answer = await self._run_once(how, job, environment)
+        number = int(job.number)
+        answer = await self._run_once(how, job, environment, ready)
         if answer is None:
-            await self.end_of_earlier(int(job.number))
+            await self.end_of_earlier(number)
             answer = await self._run_once("settle", job, environment)
         if answer is None:
             raise Conflict(
@@ -65,26 +91,35 @@ class BranchMover:
             )
         return answer
 
-    async def _run_once(self, how: str, job: Job, environment: Mapping[str, str]) -> Answer | None:
-        """Return the answer; None: the program was killed."""
-        path = self._lock_of(int(job.number))
+    def _start(self, landing: int) -> Ready:
         descriptors.keep_private()
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(self._lock_of(landing), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                about = map(str, job._replace(lasting=lock))
-                line = (sys.executable, "-I", "-S", "-c", _PROGRAM, how, *about)
-                with trio.fail_after(_SECONDS):
-                    done = await helper.run(line, environment, (lock,), outlives=True)
-            finally:
+                return Ready(lock, helper.start((sys.executable, "-I", "-S", "-c", _PROGRAM, str(lock)), {}, (lock,)))
+            except OSError:
                 os.close(lock)
+                raise
+        except OSError as problem:
+            raise Conflict(f"the program that moves a branch can't be started: {problem.strerror}: try again") from None
+
+    async def _run_once(
+        self, how: str, job: Job, environment: Mapping[str, str], ready: Ready | None = None
+    ) -> Answer | None:
+        """Return the answer; None: the program was killed."""
+        ready = ready or self._start(int(job.number))
+        path = self._lock_of(int(job.number))
+        ready.has_job = True
+        try:
+            with trio.fail_after(_SECONDS):
+                done = await helper.finish(ready.program, _written(how, job, environment))
         except trio.TooSlowError:
             await trio.to_thread.run_sync(sandbox_process.kill_all_with, path)
             return None
-        except OSError as problem:
-            raise Conflict(f"the program that moves {job.branch} can't be started: {problem.strerror}: try again") from None
+        finally:
+            os.close(ready.lock)
         if done.returncode < 0:
             return None
         if done.returncode:
@@ -94,7 +129,7 @@ class BranchMover:
             )
         with suppress(FileNotFoundError):
             os.unlink(path)
-        return branchmover.read(done.stdout)
+        return _read(done.stdout)
 
     async def end_of_earlier(self, landing: int) -> None:
         """Wait until the program has ended that a killed daemon has started for a landing; one that hangs is killed."""
@@ -120,3 +155,13 @@ class BranchMover:
 
     def _lock_of(self, landing: int) -> str:
         return os.path.join(self._directory, f"landing-{landing}.lock")
+
+
+def _written(how: str, job: Job, environment: Mapping[str, str]) -> bytes:
+    words = (how, *job[1:], *(f"{name}={value}" for name, value in environment.items()))
+    return b"".join(os.fsencode(word) + b"\0" for word in words) + branchmover.WHOLE
+
+
+def _read(printed: bytes) -> Answer:
+    how, reason, *left = os.fsdecode(printed).split("\0")
+    return Answer(how == "moved", reason, tuple(left), how == "elsewhere")

@@ -86,10 +86,10 @@ class RepositoryFacts(NamedTuple):
     is_strange: bool
 
 
-# Succeeds if a branch, $1, has commits with the same changes as a head, $2, since $3, where the two parted, or if a merge of
-# the two adds nothing to it. Of a merge among the head's commits nobody can tell unless its files are what git makes of its
-# parents. Objects that are made go nowhere. `--verbatim` (git 2.39): the other patch ids are the same for changes of white
-# space alone.
+# Succeeds if a branch, $1, has commits with the same changes as a head, $2, since $3, where the two parted, or if a merge
+# of the two adds nothing to it. Of a merge among the head's commits nobody can tell unless its files are what git makes of
+# its parents. Objects that are made go nowhere. `--verbatim` (git 2.39): the other patch ids are the same for changes of
+# white space alone.
 _BY_CONTENT = """\
 base=$3
 export GIT_ALTERNATE_OBJECT_DIRECTORIES=$(git rev-parse --git-path objects | sed 's/["\\\\]/\\\\&/g; s/.*/"&"/')

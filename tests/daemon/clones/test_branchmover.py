@@ -12,7 +12,10 @@ import pytest
 
 from substrat.branchmover import Job
 from substrat.core.workspaces.drivers import Programs
+from substrat.daemon.clones import moving
 from substrat.daemon.clones.host_git import HostGit, Move
+from substrat.daemon.clones.repository import RefMoved
+from substrat.daemon.kernel import helper
 from substrat.errors import Conflict
 
 PLAIN = Programs(lambda name: name == "tr", frozenset())
@@ -291,3 +294,39 @@ async def test_a_branch_without_a_commit_too(room):
     room.git_is_well()
     await move(room, head)
     assert room.tip() == head
+
+
+async def test_a_program_that_is_ready_and_gets_no_job_ends_and_leaves_the_landing_free(room):
+    head, before = begun(room)
+    async with room.mover.ready(1) as ready:
+        with pytest.raises(Conflict, match="can't be started"):
+            await room.mover.ready(1).__aenter__()  # another one of the same landing
+    assert ready.program.child.returncode is not None
+    assert state(room) == before
+    async with room.mover.ready(1) as ready:
+        await room.host_git.move(room.clone, room.landing(), Move(head, room.clone.base, PLAIN), places_of(room), ready)
+    assert room.tip() == head
+
+
+async def test_a_job_that_a_killed_daemon_has_begun_to_give_moves_nothing(room):
+    head, before = begun(room)
+    job = Job(-1, "1", str(room.top), str(room.top / ".git"), "main", room.clone.base or "", head)
+    whole = moving._written("move", job, room.host_git._environment(str(room.top), FILTERS))
+    for size in (0, len(whole) // 2, len(whole) - 1):
+        async with room.mover.ready(1) as ready:
+            ready.has_job = True
+            done = await helper.finish(ready.program, whole[:size])
+            os.close(ready.lock)
+        assert done.returncode == 1
+        assert state(room) == before
+
+
+async def test_an_index_that_is_written_while_the_program_looks_is_looked_at_again(room):
+    head, before = begun(room)
+    room.git_is('{git} "$@"; {git} -C ' + shlex.quote(str(room.top)) + " reset -q -- mine; exit 0", "status")
+    with pytest.raises(RefMoved):
+        await move(room, head)
+    room.git_is_well()
+    assert (room.tip(), before[-1]) == (before[2], state(room)[-1])
+    await move(room, head)
+    assert (room.tip(), (room.top / "mine").read_text()) == (head, "staged\n")
