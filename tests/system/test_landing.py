@@ -70,6 +70,23 @@ def test_agents_in_place(house, app):
     assert (refused.code, refused.error) == (1, "substratctl: here works in your checkout: git diff shows it")
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_branch_that_was_renamed_leaves_a_next_step_that_works(house, app, packed):
+    house.start()
+    house.spawn("fix", app, commit("a.txt"), "--clone")
+    if packed:
+        git(house, app, "pack-refs", "--all")
+        assert house.show("fix")["attention"]["text"] == "1 commit to land in main"
+    git(house, app, "branch", "-m", "main", "trunk")
+    text = "main is gone: `substratctl merge fix --into BRANCH` lands 1 commit"
+    (listed,) = house.ok("ls")
+    assert (listed["attention"]["text"], house.show("fix")["attention"]["text"]) == (text, text)
+    assert text in house.ctl("show", "fix").out
+    assert house.ctl("merge", "fix", "--into", "trunk").code == 0
+    assert (app / "a.txt").read_text() == "new\n"
+    assert house.show("fix")["attention"]["kind"] == "idle"
+
+
 def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app):
     house.start()
     house.spawn("fix", app, f"{commit('a.txt')}; echo u > u.txt", "--clone")

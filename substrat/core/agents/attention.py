@@ -6,6 +6,7 @@ applies: an open question outweighs a turn that failed, and a turn that failed o
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -105,6 +106,7 @@ class Facts(NamedTuple):
         queue: its place in the queue, or why it can't begin, as a sentence; None: it doesn't wait.
         waits: its open waits for other agents, oldest first.
         holder: the name of the ancestor that has the commits in its clone, and is to land them; None: none has.
+        target_is_gone: whether the branch that its work is to land in isn't there any more.
     """
 
     asked: tuple[Item, int] | None = None
@@ -116,6 +118,7 @@ class Facts(NamedTuple):
     queue: str | None = None
     waits: Sequence[Wait] = ()
     holder: str | None = None
+    target_is_gone: bool = False
 
 
 class StuckAfter(NamedTuple):
@@ -165,7 +168,7 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
         yield Attention(AttentionKind.STUCK, _line(f"no event for {_span(facts.silent)}{during}"), facts.heard_at)
     # While a turn runs or waits, the work isn't ready to be landed.
     if agent.clone is not None and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
-        parts = [_to_land(agent.clone)] if agent.clone.is_unlanded and facts.holder is None else []
+        parts = [_to_land(agent.clone, facts)] if agent.clone.is_unlanded and facts.holder is None else []
         parts += work.beside_head(agent.clone.kept) if agent.clone.has_more else ()
         if parts:
             yield Attention(AttentionKind.MERGE, _line(", ".join(parts)), agent.clone.kept.time)
@@ -181,8 +184,10 @@ def _asked(question: Item) -> str:
     return f"{_line(question.text, _LONGEST - len(proposed) - 1)} {proposed}"
 
 
-def _to_land(clone: Clone) -> str:
+def _to_land(clone: Clone, facts: Facts) -> str:
     commits = "1 commit" if clone.kept.ahead == 1 else f"{clone.kept.ahead} commits"
+    if facts.target_is_gone:
+        return f"{clone.target} is gone: `{shlex.join(('substratctl', 'merge', clone.name))} --into BRANCH` lands {commits}"
     if clone.failed_head is not None and clone.failed_head == clone.kept.head:
         return f"check failed: {clone.failed_line}"
     if clone.bounced is not None and clone.bounced == clone.kept.head:

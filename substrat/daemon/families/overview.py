@@ -11,6 +11,7 @@ from substrat.core.agents.attention import Attention, Facts
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.families.scheduling import ObstacleKind
+from substrat.daemon.families import targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,8 +78,8 @@ class Overview:
             held = reason if place is not None and self._is_held(place) else None
             facts = Facts(
                 questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent), held,
-                self._waiting_since(agent), reason, self._waits.open_of(agent.id),
-                registry.holder_of(agent),
+                self._waiting_since(agent), reason, self._waits.open_of(agent.id), holder=registry.holder_of(agent),
+                target_is_gone=self._target_is_gone(agent),
             )  # fmt: skip
             yield agent, facts, attention.attention(agent, facts, stuck_after)
 
@@ -104,6 +105,9 @@ class Overview:
     def _activity(self, agent: Agent) -> dict[str, object] | None:
         act = self._registry.journal.last_act(agent.id) if agent.turn is not None else None
         return {"text": act.text, "since": timestamp(act.since)} if act is not None else None
+
+    def _target_is_gone(self, agent: Agent) -> bool:
+        return agent.clone is not None and agent.clone.is_unlanded and targets.is_gone(agent.clone)
 
     def _waiting_since(self, agent: Agent) -> float | None:
         return self._registry.store.waiting_since(agent.id) if agent.phase == Phase.QUEUED else None

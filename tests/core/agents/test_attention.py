@@ -65,6 +65,14 @@ CASES = {
 }
 
 
+def test_work_whose_branch_is_gone_names_the_way_into_another_also_after_a_failed_check():
+    failed = replace(UNLANDED, failed_head=UNLANDED.kept.head, failed_line="1 failed")
+    for clone in (UNLANDED, failed):
+        found = attention.attention(replace(FREE, clone=clone), Facts(target_is_gone=True), STUCK_AFTER)
+        assert found.kind is AttentionKind.MERGE
+        assert found.text == "main is gone: `substratctl merge a --into BRANCH` lands 2 commits"
+
+
 @pytest.mark.parametrize("kind", AttentionKind)
 def test_each_kind_has_its_text_and_time(kind):
     agent, facts, since, text = CASES[kind]
