@@ -90,9 +90,9 @@ exec {1} "$@"
 """
 
 
-@pytest.mark.parametrize("end", ["kill", "stop"])
-def test_a_git_that_an_ended_daemon_left_is_waited_for_before_a_turn_begins_there(house, app, end):
-    """The agent in place would be beside it else, and the landing be refused because of git's lock."""
+@pytest.mark.parametrize("end", ["kill", "stop", None])
+def test_no_turn_begins_beside_a_git_that_moves_a_branch_also_where_its_daemon_has_ended(house, app, end):
+    """The agent in place could exchange directories under it else, and the landing be refused because of git's lock."""
     held = house.directory / "held"
     held.mkdir()
     git_program = shutil.which("git")
@@ -104,8 +104,10 @@ def test_a_git_that_an_ended_daemon_left_is_waited_for_before_a_turn_begins_ther
     house.ok("spawn", "ip", "-w", app)
     waiting = house.follow("merge", "fix", "--json")
     wait_until((held / "begun").exists, "the host's git")
-    getattr(house, end)()
-    house.start(environment=surroundings)
+    if end is not None:
+        getattr(house, end)()
+        house.start(environment=surroundings)
+    assert house.ctl("exec", "ip", "--", "true").code == 1
     house.ok("send", "ip", "/shell ls a.txt > seen")
     assert house.show("ip")["attention"]["text"].startswith(f"the work of fix lands in {app} first")
     (held / "go").touch()

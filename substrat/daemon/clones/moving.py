@@ -65,6 +65,8 @@ class BranchMover:
             if not ready.has_job:
                 with trio.move_on_after(_DROP_SECONDS, shield=True):
                     await helper.drop(ready.program)
+                with suppress(FileNotFoundError):
+                    os.unlink(self._lock_of(landing))
                 os.close(ready.lock)
 
     async def run(self, how: str, job: Job, environment: Mapping[str, str], ready: Ready | None = None) -> Answer:

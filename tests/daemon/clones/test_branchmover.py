@@ -7,6 +7,7 @@ git in the midst of it (SIGXFSZ), or, where that signal is ignored, git finds th
 import os
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -302,6 +303,7 @@ async def test_a_program_that_is_ready_and_gets_no_job_ends_and_leaves_the_landi
         with pytest.raises(Conflict, match="can't be started"):
             await room.mover.ready(1).__aenter__()  # another one of the same landing
     assert ready.program.child.returncode is not None
+    assert not list(Path(room.trees).glob("landing-*"))
     assert state(room) == before
     async with room.mover.ready(1) as ready:
         await room.host_git.move(room.clone, room.landing(), Move(head, room.clone.base, PLAIN), places_of(room), ready)
