@@ -50,6 +50,7 @@ def test_a_landing_waits_for_an_agent_that_exchanges_directories_and_lets_none_b
     way = "it lands when that turn ends; `substratctl suspend bad` lets it land now"
     assert (code, outcome["outcome"]) == (1, "queued")
     assert house.ctl("merge", "fix").err == f"substratctl: fix: bad works in {app}: {way}\n"
+    assert list((house.state / "trees").glob("landing-*")) == [], "no program waits with it"
     house.ok("send", "two", "/shell ls sub2 | wc -l > seen")
     assert house.show("two")["attention"]["text"].startswith(f"the work of fix lands in {app} first")
     refused = house.ctl("exec", "two", "--", "true")

@@ -292,8 +292,7 @@ class Landings:
             try:
                 checkout = await self._host.checkout(clone, landing.target, found.holders)
                 if looked is None or (looked.move.tip, looked.checkout) != (tip, checkout):
-                    if checkout is not None and landing.check_command is None:  # a check may take hours
-                        mover = mover or await closed.enter_async_context(self._host.ready(landing))
+                    mover = mover or await self._started(clone, landing, checkout, closed)
                     answer = await self._look(agent, clone, landing, head, found, checkout)
                     if isinstance(answer, Outcome):
                         return answer, None
@@ -322,6 +321,16 @@ class Landings:
                 return outcome._replace(notes=notes, was=tip, check=looked.check), looked.state
             await until_stored(partial(self._records.note_settled, landing))
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
+
+    async def _started(
+        self, clone: Clone, landing: Landing, checkout: GitPlaces | None, stack: AsyncExitStack
+    ) -> Ready | None:
+        """Start the program that moves the branch, beside the look; None: a long check or turn comes first."""
+        if checkout is None or landing.check_command is not None:
+            return None
+        if self._registry.closures.users((checkout.top, clone.git_dir)):
+            return None
+        return await stack.enter_async_context(self._host.ready(landing))
 
     async def _known(self, agent: Agent, clone: Clone, landing: Landing, found: Standing, head: str) -> Outcome | None:
         """Return the outcome of work that the branch has already; None: it lacks some of it."""
