@@ -120,12 +120,15 @@ by_content() {{
 }}
 """
 """A shell's function; where the search takes too long the branch doesn't count as one that has the changes."""
+IN_BRANCH = f"""\
+{HAS_CONTENT}commit() {{ git rev-parse --quiet --verify --end-of-options "$1^{{commit}}" || echo -; }}
+in_branch() {{ out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z "$out" ]; }}
+"""
+"""Functions of a shell: the commit of a name, `-` where there is none, and whether a branch of the user's has a commit."""
 # `state WIP BASE TARGET LANDED_HEAD LANDED_COMMIT` prints a fact a line, of a clone's ref, its base, its branch, and a head
 # that landed as another commit; `-` stands for nothing.
 _STATE = f"""\
-{HAS_CONTENT}commit() {{ git rev-parse --quiet --verify --end-of-options "$1^{{commit}}" || echo -; }}
-in_branch() {{ out=$(git rev-list -n 1 "$1" --not --branches 2>/dev/null) && [ -z "$out" ]; }}
-state() {{
+{IN_BRANCH}state() {{
     wip=$(commit "$1"); head=$(commit "$1^1"); base=$(commit "$2"); target=$(commit "$3")
     echo "$wip"; echo "$head"
     [ "$head" = - ] && {{ printf '%s\\n' - - landed; return; }}
