@@ -8,13 +8,15 @@ from substrat.core.agents.records import Closed
 from substrat.core.workspaces.clone_life import as_read
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere
 from substrat.core.workspaces.landing import Landing
+from substrat.core.workspaces.left_refs import LeftRefs
 from substrat.daemon.state.database import Database
-from substrat.daemon.state.rows import CLONES, LANDINGS, WORKED_IN, CloneRow, WorkedInRow
+from substrat.daemon.state.rows import CLONES, LANDINGS, LEFT_REFS, WORKED_IN, CloneRow, WorkedInRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _SAVE = CLONES.upsert("id")
+_NOTE_LEFT = LEFT_REFS.insert("INSERT OR REPLACE")
 _ADD_LANDING = LANDINGS.insert(without=("id",))
 _NOTE_WORKED_IN = WORKED_IN.upsert("root")
 
@@ -40,6 +42,19 @@ class CloneQueries(Database):
     def forget_clone(self, agent_id: str) -> None:
         """Delete the row of a clone whose tree is gone, as its agent is."""
         self._db.execute("DELETE FROM clones WHERE id = ?", (agent_id,))
+
+    def left_refs(self) -> list[LeftRefs]:
+        """Load the notes about refs of agents that are over, in the order of their repositories and names."""
+        found = self._db.execute(f"{LEFT_REFS.select} ORDER BY git_dir, name").fetchall()
+        return [LeftRefs(*row) for row in LEFT_REFS.read_all(found)]
+
+    def note_left_refs(self, left: LeftRefs) -> None:
+        """Insert or replace the note about an agent's refs in a repository."""
+        self._db.execute(_NOTE_LEFT, LEFT_REFS.write(LEFT_REFS.row_of(left)))
+
+    def forget_left_refs(self, left: LeftRefs) -> None:
+        """Delete the note about an agent's refs in a repository."""
+        self._db.execute("DELETE FROM left_refs WHERE git_dir = ? AND name = ?", (left.git_dir, left.name))
 
     def worked_in(self) -> dict[str, frozenset[str]]:
         """Load the directories in which agents have worked in place, each with the objects that were borrowed before."""

@@ -275,6 +275,18 @@ class CloneRow(NamedTuple):
     held_head: Annotated[str | None, or_null(COMMIT)]
 
 
+class LeftRefsRow(NamedTuple):
+    """The refs that an agent which is over has in a repository (`left_refs.LeftRefs`)."""
+
+    git_dir: Annotated[str, PATH]
+    name: Annotated[str, NAME]
+    repository: Annotated[str, PATH]
+    target: Annotated[str | None, or_null(WORDS)]
+    head: Annotated[str | None, or_null(COMMIT)]
+    tip: Annotated[str | None, or_null(COMMIT)]
+    since: Annotated[float | None, or_null(MOMENT)]
+
+
 class GateRow(NamedTuple):
     """A login whose turns are held (`account_gate.Gate`)."""
 
@@ -401,6 +413,7 @@ GATES = Table("gates", GateRow)
 TOTALS = Table("totals", TotalRow)
 # An agent whose clone can't be read must not go on in the user's checkout.
 CLONES = Table("clones", CloneRow, "id", with_agent=True)
+LEFT_REFS = Table("left_refs", LeftRefsRow)
 DROPPED_TURNS = Table("dropped_turns", DroppedTurnRow, "agent")
 REMOVED_AGENTS = Table("removed_agents", RemovedAgentRow)
 MOUNT_POINTS = Table("mount_points", MountPointRow)
@@ -408,8 +421,8 @@ WORKED_IN = Table("worked_in", WorkedInRow)
 DAMAGED = Table("damaged", DamagedRow)
 
 TABLES: tuple[Table[Any], ...] = (
-    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LANDINGS, WAITS, GATES, TOTALS, DROPPED_TURNS,
-    REMOVED_AGENTS, MOUNT_POINTS, WORKED_IN, DAMAGED,
+    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LEFT_REFS, LANDINGS, WAITS, GATES, TOTALS,
+    DROPPED_TURNS, REMOVED_AGENTS, MOUNT_POINTS, WORKED_IN, DAMAGED,
 )  # fmt: skip
 """Every table of the newest schema."""
 

@@ -226,6 +226,12 @@ MIGRATIONS = (
     ALTER TABLE clones ADD COLUMN held_by TEXT;
     ALTER TABLE clones ADD COLUMN held_head TEXT;
     """,
+    """
+    CREATE TABLE left_refs (
+        git_dir TEXT NOT NULL, name TEXT NOT NULL, repository TEXT NOT NULL, target TEXT, head TEXT, tip TEXT, since REAL,
+        PRIMARY KEY (git_dir, name)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

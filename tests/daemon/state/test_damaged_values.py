@@ -19,6 +19,7 @@ from substrat.core.families.account_gate import Gate
 from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, Stage
 from substrat.core.workspaces.landing import Landing, LandingMode
+from substrat.core.workspaces.left_refs import LeftRefs
 from substrat.daemon.agents.allow_list import AllowLists
 from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.findings import Findings, Found
@@ -122,6 +123,7 @@ def fill(house):
         store.save_gate(Gate("cursor-agent:0123456789abcdef", "x", "used up", 1.0, 2.0, 1, "t"))
         store.add_mount_points(["/w/.envrc", "/v/.envrc"])
         store.note_worked_in(["/w", "/v"], ["/o/objects"])
+        store.note_left_refs(LeftRefs("/w/.git", "past", "/w", "main", "a" * 40, "b" * 40, 1.0))
         store.connection.execute(
             "INSERT INTO damaged (time, agent, origin, reason, row) VALUES (1.0,'x','agents','r','{}')"
         )
