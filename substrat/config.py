@@ -247,6 +247,14 @@ class CloneKeys(msgspec.Struct, frozen=True):
     turns: Annotated[
         int, Meta(ge=1, description="of how many last turns each agent's work stays in `refs/substrat/NAME/turns`")
     ] = 50
+    forget_days: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="days until the refs of an agent that has ended or is removed go, counted from when its work is "
+            "found in a branch of yours; 0: never",
+        ),
+    ] = 7.0
     setup_seconds: Annotated[
         float, Meta(gt=0, description="seconds that the commands which set a clone up may take in all")
     ] = 600.0

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         MetricsObject,
         NetworkObject,
         PrunedCloneObject,
+        PrunedRefsObject,
         QueuedObject,
         RemovedObject,
         RestoredObject,
@@ -274,6 +275,13 @@ class Client(Connection):
         """Remove the clones of agents that are over (`clone.prune`)."""
         found = await self.call("clone.prune", names=list(names) or None, unlanded=unlanded, dry_run=dry_run)
         return cast("list[PrunedCloneObject]", found)
+
+    async def prune_refs(
+        self, *names: str, unlanded: bool | None = None, dry_run: bool | None = None
+    ) -> list[PrunedRefsObject]:
+        """Delete the refs of agents that are over from users' repositories (`clone.prune_refs`)."""
+        found = await self.call("clone.prune_refs", names=list(names) or None, unlanded=unlanded, dry_run=dry_run)
+        return cast("list[PrunedRefsObject]", found)
 
     # Inbox, messages, waits and the queue
 

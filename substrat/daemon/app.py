@@ -36,6 +36,7 @@ from substrat.daemon.clones.checkouts import Checkouts
 from substrat.daemon.clones.children import ChildPlaces
 from substrat.daemon.clones.clones import Clones
 from substrat.daemon.clones.diffing import Diffing
+from substrat.daemon.clones.forgetting import Forgetting
 from substrat.daemon.clones.git_sandbox import GitSandbox
 from substrat.daemon.clones.host_git import HostGit
 from substrat.daemon.clones.keeping import Keeping
@@ -239,13 +240,16 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             allow_lists = AllowLists(registry, networks)
             renaming = Renaming(registry, families.waits, repositories, git_sandbox, keeping, exec_sessions.check_none)
             pruning = Pruning(registry, repositories, keeping, making, exec_sessions.check_none)
+            forgetting = Forgetting(registry, repositories, git_sandbox, renaming.being_given)
             restore_wanted = Wakeup()
             restoring = Restoring(
                 registry, git_sandbox, repositories, keeping, making, diffing, restore_wanted, layout.trees,
                 preparer.protector.borrowing, exec_sessions.check_none,
             )  # fmt: skip
             checkouts = Checkouts(registry, repositories, landing_git, host_git, lambda: preparer.protector.own_places)
-            clones = Clones(repositories, wishes, making, keeping, diffing, landings, pruning, restoring, checkouts)
+            clones = Clones(
+                repositories, wishes, making, keeping, diffing, landings, pruning, forgetting, restoring, checkouts
+            )
             services = Services(
                 requests, families, AgentObjects(registry, families.overview), TurnQuestions(turns, groups), preparer,
                 checks, groups, layout, chats, sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming,
@@ -273,7 +277,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             nursery.start_soon(restoring.run)
             _tidy_up(exec_sessions, preparer, registry, groups, nursery)
             nursery.start_soon(groups.remove_late)
-            nursery.start_soon(Retention(registry, layout, trash, sweep_wanted).run)
+            nursery.start_soon(Retention(registry, layout, trash, sweep_wanted, forgetting.sweep).run)
             nursery.start_soon(disk_watch.run)
             bell.look_at_all()
             nursery.start_soon(bell.run)

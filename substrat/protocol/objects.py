@@ -457,6 +457,17 @@ class PrunedCloneObject(TypedDict):
     refs: str | None
 
 
+class PrunedRefsObject(TypedDict):
+    """What became of the refs of an agent in a repository."""
+
+    agent: str
+    id: str | None
+    path: str
+    outcome: Literal["pruned", "would-go", "stays"]
+    text: str
+    refs: int
+
+
 class CausingEventObject(TypedDict):
     """An event that led to another one."""
 

@@ -155,6 +155,11 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "unlanded": ("boolean", False, "whether clones go that hold work which is in no branch of the user's, or nowhere else at all"),
         "dry_run": ("boolean", False, "whether nothing is removed, and the answer says which would go"),
     },
+    "clone.prune_refs": {
+        "names": ("strings", False, "agents' names or ids, also of removed ones; default: all that are over"),
+        "unlanded": ("boolean", False, "whether refs go that hold work which is in no branch of the user's"),
+        "dry_run": ("boolean", False, "whether nothing is deleted, and the answer says which refs would go"),
+    },
     "session.list": {
         "workspace": ("string", True, "the absolute path of the directory"),
     },

@@ -54,6 +54,7 @@ OF_CLONES = frozenset({
     "bundle made", "bundle imported", "branch moved", "refs copied", "old refs deleted", "tree removed",
     "earlier work noted", "tree restored", "agent.diff", "agent.why", "agent.setup", "agent.merge", "agent.set",
     "agent.forward", "agent.rename", "agent.restore", "agent.checkout", "clone.list", "clone.prune",
+    "clone.prune_refs", "refs noted",
 })  # fmt: skip
 """What the part `CLONES` alone comes to: commits, acts and answers."""
 
@@ -374,6 +375,10 @@ class Story:
         self.ask("clones", "prune", "brief", "--yes", "--unlanded", done=lambda: self.tree_is_gone("brief"))
         self.until(lambda: self.tree_is_gone("brief"), "the end of the prune")
         self.ask("rm", "brief", done=lambda: "brief" not in self.agents())
+        asked = {"names": ["brief"], "unlanded": True, "dry_run": True}
+        self.until(lambda: self.call("clone.prune_refs", **asked)[0]["id"] is None, "the end of its clone's record")
+        assert self.house.git(self.cloned, "show", "refs/substrat/brief/wip:brief.txt") == "brief\n"
+        self.ask("clones", "prune", "brief", "--refs", "--yes", "--unlanded", done=lambda: self.has_no_refs("brief"))
 
     def one_that_steers_its_child(self):
         """The child is interrupted with other words and ended; a question gets its default, a prompt is taken back."""
@@ -419,6 +424,9 @@ class Story:
 
     def tree_is_gone(self, name):
         return name not in [tree["agent"] for tree in self.call("clone.list")]
+
+    def has_no_refs(self, name):
+        return self.house.git(self.cloned, "for-each-ref", f"refs/substrat/{name}/") == ""
 
     def has_heard_of_its_pupil(self):
         agents = self.agents()
@@ -486,7 +494,7 @@ class Story:
         assert git(cloned, "log", "--format=%s", "-2", "main").split("\n")[:2] == ["add a.txt", "set up with true"]
         assert git(cloned, "show", "refs/substrat/maker/wip:b.txt") == "more\n"
         wait_until(lambda: "substrat/worker/" not in git(cloned, "for-each-ref"), "the end of the former name's refs")
-        assert git(cloned, "show", "refs/substrat/brief/wip:brief.txt") == "brief\n"
+        assert self.has_no_refs("brief")
         assert (git(cloned, "status", "--short"), git(cloned, "fsck", "--no-dangling")) == ("", "")
         (maker, pupil) = [agent for agent in agents if agent["name"] in {"maker", "pupil"}]
         assert (maker["clone"]["files"], maker["clone"]["landed"]) == (1, False), "its uncommitted file stays"

@@ -1,4 +1,4 @@
-"""`clones`: lists the private clones that are on disk, and removes those of agents that have ended or are removed."""
+"""`clones`: lists the private clones that are on disk, and removes those, or the refs, of agents that are over."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ COMMAND = Command(
     options=(
         Option("--dry-run", about="with prune: say what would go, and remove nothing"),
         Option("--yes", about="with prune: don't ask"),
+        Option("--refs", about="with prune: remove the refs of these agents from your repository, and no clone"),
         Option("--unlanded", about="with prune: also those with work that is in no branch of yours, or nowhere else"),
     ),
     notes=(
         "prune removes the clones of agents that have ended or are removed, all of them or those that are named. Each is "
-        "kept once more before; the refs in refs/substrat/ of your repository stay.\n"
+        "kept once more before; the refs in refs/substrat/ of your repository stay. prune --refs removes these: all of a "
+        "removed agent, and of one that has ended those of its turns, each once its work is in a branch of yours.\n"
         "WORK is in no branch yet: commits (+) and uncommitted files (~). ONLY HERE is in the clone and nowhere else."
     ),
 )
@@ -35,7 +37,7 @@ _MEMBERS = (
     "kept_only_here", "bytes",
 )  # fmt: skip
 _TITLES = ("AGENT", "STATE", "WORK", "SIZE", "ONLY HERE", "REPOSITORY")
-_PRUNING = ("dry-run", "yes", "unlanded")
+_PRUNING = ("dry-run", "yes", "refs", "unlanded")
 _WIDTH = 80
 
 Answer = list[dict[str, object]]
@@ -106,52 +108,61 @@ def _prune(arguments: Arguments, names: Sequence[str]) -> int:
     if not (dry_run or arguments.flag("yes") or can_ask):
         raise COMMAND.wrong("there is no terminal to ask on: --yes removes without asking, --dry-run says what would go")
     unlanded = True if arguments.flag("unlanded") else None
+    method = "clone.prune_refs" if arguments.flag("refs") else "clone.prune"
     with Connection() as connection:
-        found = _objects(connection.call_list("clone.prune", names=list(names) or None, unlanded=unlanded, dry_run=True))
+        found = _objects(connection.call_list(method, names=list(names) or None, unlanded=unlanded, dry_run=True))
         going = [one for one in found if one["outcome"] == "would-go"]
-        if not dry_run and going and (arguments.flag("yes") or _agrees(going)):
-            ids = [str(one["id"]) for one in going]
-            done = _objects(connection.call_list("clone.prune", names=ids, unlanded=unlanded))
-            found = [one for one in found if one not in going] + done
+        if not dry_run and going and (arguments.flag("yes") or _agrees(arguments, going)):
+            ids = list(dict.fromkeys(str(one["id"] or one["agent"]) for one in going))
+            done = _objects(connection.call_list(method, names=ids, unlanded=unlanded))
+            asked = {_key(one) for one in going}
+            found = [one for one in found if one not in going] + [one for one in done if _key(one) in asked]
         elif not dry_run and going:
             output.note("nothing was removed")
             return errors.FAILED
     return _report(arguments, found, is_named=bool(names))
 
 
-def _agrees(going: Answer) -> bool:
-    """Show what would go, clone by clone, and ask whether it shall."""
+def _key(one: dict[str, object]) -> tuple[object, object, object]:
+    """Return the members that tell a clone, or an agent's refs in a repository, from others."""
+    return one["id"], one["agent"], one["path"]
+
+
+def _agrees(arguments: Arguments, going: Answer) -> bool:
+    """Show what would go, clone by clone or agent by agent, and ask whether it shall."""
     for one in going:
-        print(_line(one))
+        print(_line(arguments, one))
+    if arguments.flag("refs"):
+        return output.agrees("Remove these refs?")
     return output.agrees(f"Remove {'this clone' if len(going) == 1 else f'these {len(going)} clones'}?")
 
 
 def _report(arguments: Arguments, found: Answer, *, is_named: bool) -> int:
     """Say what went and what stays; a clone that was named and stays is a failure."""
-    staying = [one for one in found if one["outcome"] == "stays"]
+    staying, of_refs = [one for one in found if one["outcome"] == "stays"], arguments.flag("refs")
     if arguments.json:
         output.put_json([
-            {"agent": one["agent"], "path": one["path"], "removed": one["outcome"] == "pruned", "reason": one["text"]}
+            {"agent": one["agent"], "path": one["path"], "removed": one["outcome"] == "pruned", "reason": one["text"],
+             **({"refs": one["refs"]} if of_refs else {})}
             for one in found
         ])  # fmt: skip
     else:
         for one in found:
             if one["outcome"] != "stays":
-                print(_line(one))
+                print(_line(arguments, one))
         for one in found:
-            if one.get("refs"):
-                print(f"the refs of {output.text_of(one['agent'])} stay; this removes them:")
-                print(f"  {output.text_of(one['refs'])}")
+            if one.get("refs") and not of_refs:
+                print(f"the refs of {output.text_of(one['agent'])} stay: '{output.text_of(one['refs'])}' removes them")
         if not found:
-            output.note("there is no clone of an agent that has ended or is removed")
+            output.note(f"there {'are no refs' if of_refs else 'is no clone'} of an agent that has ended or is removed")
     for one in staying:
         output.note(f"{one['agent']} stays: {one['text']}")
     return errors.FAILED if staying and is_named else errors.DONE
 
 
-def _line(one: dict[str, object]) -> str:
+def _line(arguments: Arguments, one: dict[str, object]) -> str:
     verb = "would go" if one["outcome"] == "would-go" else "removed"
-    if one["outcome"] == "would-go":
+    if one["outcome"] == "would-go" and not arguments.flag("refs"):
         return f"{output.text_of(one['agent'])}  {verb}: {output.text_of(one['path'])}, {output.text_of(one['text'])}"
     return f"{output.text_of(one['agent'])}  {verb}: {output.text_of(one['text'])}"
 

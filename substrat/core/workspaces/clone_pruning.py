@@ -6,7 +6,6 @@ where keeping failed. For example a tree with 3 ignored files stays when its age
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.workspaces import work
@@ -133,13 +132,6 @@ def restored_notice(turn: int) -> str:
         f"that turn's last commit, and its files are those of that moment; files that git ignores are as they were. "
         f"Later work of yours is no longer there, so look at the files before you rely on your memory of them."
     )
-
-
-def refs_removal(clone: Clone) -> str:
-    """Return the command by which a person removes the refs of a clone from his repository."""
-    place = shlex.quote(clone.repository)
-    listed = f"git -C {place} for-each-ref --format='delete %(refname)' {clone.ref('')}"
-    return f"{listed} | git -C {place} update-ref --stdin"
 
 
 def _joined(words: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from substrat.daemon.clones.checkouts import Checkouts
     from substrat.daemon.clones.diffing import Diffing
+    from substrat.daemon.clones.forgetting import Forgetting
     from substrat.daemon.clones.keeping import Keeping
     from substrat.daemon.clones.landing import Landings
     from substrat.daemon.clones.making import Making
@@ -27,6 +28,7 @@ class Clones(NamedTuple):
         diffing: compares it.
         landings: lands it.
         pruning: looks after the trees of agents whose turns are over.
+        forgetting: deletes the refs of agents that are over.
         restoring: puts clones back to a turn.
         checkouts: gives a person working copies.
     """
@@ -38,5 +40,6 @@ class Clones(NamedTuple):
     diffing: Diffing
     landings: Landings
     pruning: Pruning
+    forgetting: Forgetting
     restoring: Restoring
     checkouts: Checkouts

@@ -19,6 +19,7 @@ from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.workspaces import clone_pruning as decisions
 from substrat.core.workspaces.clone_life import CloneEvent, step
 from substrat.core.workspaces.clones import Stage
+from substrat.core.workspaces.left_refs import LeftRefs
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.state.trash import Trash
@@ -266,6 +267,7 @@ class Pruning:
                 change.step_clone(agent.clone, CloneEvent.GONE)
             else:
                 self._registry.store.forget_clone(clone.agent)
+                self._registry.store.note_left_refs(LeftRefs.of(clone))
             if clone.stage is Stage.PRUNING:
                 data = {"name": clone.name, "path": clone.tree}
                 text = decisions.pruned_text(clone)

@@ -62,6 +62,8 @@ class Renaming:
         self._sandbox = sandbox
         self._keeping = keeping
         self._check_unused = check_unused
+        self.being_given: set[str] = set()
+        """The names that agents are just given: their refs are there before the agents have them."""
 
     async def rename(self, name: str, new: str, by: str) -> Agent:
         """Give an agent another name.
@@ -85,18 +87,26 @@ class Renaming:
             return self._registry.find(agent.id)
         async with self._keeping.held(agent.id):
             self._check(agent, new)
-            made = await self._copy_refs(agent.clone, new)
-            refused = None
+            self.being_given.add(new)
             try:
-                self._check(agent, new)
-                self._commit(agent, new, by)
-            except SubstratError as problem:
-                refused = problem
-            if refused is not None:
-                await self._delete(agent.clone.git_dir, made)
-                raise refused
+                await self._move(agent, agent.clone, new, by)
+            finally:
+                self.being_given.discard(new)
             await self._finish_one(self._registry.clone_of(agent.id) or agent.clone)
         return self._registry.find(agent.id)
+
+    async def _move(self, agent: Agent, clone: Clone, new: str, by: str) -> None:
+        """Make the refs of the new name, and commit it; where that is refused they go again."""
+        made = await self._copy_refs(clone, new)
+        refused = None
+        try:
+            self._check(agent, new)
+            self._commit(agent, new, by)
+        except SubstratError as problem:
+            refused = problem
+        if refused is not None:
+            await self._delete(clone.git_dir, made)
+            raise refused
 
     def _check(self, agent: Agent, new: str) -> None:
         now = self._registry.find(agent.id)

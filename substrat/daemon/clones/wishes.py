@@ -179,6 +179,6 @@ def _check(facts: RepositoryFacts, wish: CloneWish, name: str) -> None:
     if facts.has_unlanded:
         raise Refused(
             f"refs/substrat/{name} in {top} holds work of an earlier {name} that is in no branch: `git log "
-            f"--glob=refs/substrat/{name} --not --branches` shows it; bring it into a branch, remove these refs, as "
-            f"`substratctl clones prune` prints it, or choose another name"
+            f"--glob=refs/substrat/{name} --not --branches` shows it; bring it into a branch, choose another name, "
+            f"or remove these refs: `substratctl clones prune {name} --refs --unlanded`"
         )

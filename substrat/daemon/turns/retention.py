@@ -1,5 +1,7 @@
 """Keeps the space that old turns take within limits, and deletes the files of removed agents; `core.retention` decides.
 
+Refs of agents that are over are looked at after a sweep, a repository at a time.
+
 Looking at files, compressing and deleting are done in a worker thread; changes are committed on the loop, in transactions
 of a moment each. A directory that is to be deleted is first renamed into `<state>/trash`, which is immediate at any size.
 """
@@ -21,7 +23,7 @@ from substrat.daemon.state.trash import list_directory
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
@@ -68,15 +70,24 @@ class Retention:
         layout: the daemon's directories.
         trash: deletes directories.
         wanted: asks for a sweep soon.
+        forget_refs: looks whether refs of agents that are over are to go.
     """
 
-    def __init__(self, registry: Registry, layout: Layout, trash: Trash, wanted: Wakeup) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        layout: Layout,
+        trash: Trash,
+        wanted: Wakeup,
+        forget_refs: Callable[[], Awaitable[None]],
+    ) -> None:
         self._registry = registry
         self._store = registry.store
         self._journal = registry.journal
         self._layout = layout
         self._trash = trash
         self._wanted = wanted
+        self._forget_refs = forget_refs
 
     async def run(self) -> None:
         """Sweep now, when asked, and every ten minutes, until cancelled."""
@@ -88,6 +99,7 @@ class Retention:
                 if any(swept):
                     log.info("swept", **swept._asdict())
                 self._registry.admit()
+                await self._forget_refs()
             except (StorageFailed, OSError) as problem:
                 log.warning("sweep cut short", reason=str(problem))
             except Exception:

@@ -59,10 +59,3 @@ def test_the_sentences_name_what_stays_and_what_goes():
     assert clone_pruning.pruned_text(one) == (
         "its clone /trees/id is removed, with 1 ignored file; refs/substrat/fix of /my app stays"
     )
-
-
-def test_the_command_that_removes_refs_is_quoted():
-    assert clone_pruning.refs_removal(CLONE) == (
-        "git -C '/my app' for-each-ref --format='delete %(refname)' refs/substrat/fix/ | "
-        "git -C '/my app' update-ref --stdin"
-    )

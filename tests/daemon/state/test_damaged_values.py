@@ -198,7 +198,7 @@ class Asked:
         runner: Any = SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
         self.questions, self.reminders = Inbox(registry), Reminders(registry)
         wanted = Wakeup()
-        self.sweeper = Retention(registry, places, Trash(places.trash, wanted.set), wanted)
+        self.sweeper = Retention(registry, places, Trash(places.trash, wanted.set), wanted, trio.lowlevel.checkpoint)
         networks: Any = SimpleNamespace(changed=lambda *_: None)
         preparer: Any = SimpleNamespace(
             protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)

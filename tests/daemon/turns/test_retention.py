@@ -31,7 +31,7 @@ class Yard:
     def open(self):
         self.wanted = Wakeup()
         self.trash = Trash(self.places.trash, self.wanted.set)
-        self.sweeper = Retention(self.house.registry, self.places, self.trash, self.wanted)
+        self.sweeper = Retention(self.house.registry, self.places, self.trash, self.wanted, trio.lowlevel.checkpoint)
 
     def restart(self):
         self.house.restart()

@@ -56,6 +56,7 @@ METHODS: tuple[type[OperatorRequest], ...] = (
     clones.AgentCheckout,
     clone_pruning.CloneList,
     clone_pruning.ClonePrune,
+    clone_pruning.ClonePruneRefs,
     sessions.SessionList,
     sessions.SessionRead,
     events.AgentWhy,
