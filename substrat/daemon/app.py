@@ -247,13 +247,25 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
                 preparer.protector.borrowing, exec_sessions.check_none,
             )  # fmt: skip
             checkouts = Checkouts(registry, repositories, landing_git, host_git, lambda: preparer.protector.own_places)
+            relocating = Relocating(
+                registry, repositories, keeping, sessions, checks.check_workspace, exec_sessions.check_none
+            )
             clones = Clones(
-                repositories, wishes, making, keeping, diffing, landings, pruning, forgetting, restoring, checkouts
+                repositories,
+                wishes,
+                making,
+                keeping,
+                diffing,
+                landings,
+                pruning,
+                forgetting,
+                restoring,
+                relocating,
+                checkouts,
             )
             services = Services(
                 requests, families, AgentObjects(registry, families.overview), TurnQuestions(turns, groups), preparer,
                 checks, groups, layout, chats, sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming,
-                Relocating(registry, repositories, keeping, sessions, checks.check_workspace, exec_sessions.check_none),
                 Settings(registry, allow_lists),
                 sandboxes, bell, nursery.cancel_scope.cancel,
             )  # fmt: skip

@@ -6,6 +6,7 @@ where keeping failed. For example a tree with 3 ignored files stays when its age
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.workspaces import work

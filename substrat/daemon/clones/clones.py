@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.landing import Landings
     from substrat.daemon.clones.making import Making
     from substrat.daemon.clones.pruning import Pruning
+    from substrat.daemon.clones.relocating import Relocating
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.clones.restoring import Restoring
     from substrat.daemon.clones.wishes import CloneWishes
@@ -30,6 +31,7 @@ class Clones(NamedTuple):
         pruning: looks after the trees of agents whose turns are over.
         forgetting: deletes the refs of agents that are over.
         restoring: puts clones back to a turn.
+        relocating: gives agents in clones other workspaces.
         checkouts: gives a person working copies.
     """
 
@@ -42,4 +44,5 @@ class Clones(NamedTuple):
     pruning: Pruning
     forgetting: Forgetting
     restoring: Restoring
+    relocating: Relocating
     checkouts: Checkouts

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from substrat.daemon.chats.reader import Chats
     from substrat.daemon.chats.sessions import Sessions
     from substrat.daemon.clones.clones import Clones
-    from substrat.daemon.clones.relocating import Relocating
     from substrat.daemon.clones.renaming import Renaming
     from substrat.daemon.families.bell import Bell
     from substrat.daemon.families.families import Families
@@ -50,7 +49,6 @@ class Services(NamedTuple):
         findings: findings in workspaces that wait for a person.
         clones: agents' private clones.
         renaming: gives agents other names.
-        relocating: gives agents in clones other workspaces.
         settings: changes their settings.
         sandboxes: tells which of their sandboxes run.
         bell: tells a person who needs them.
@@ -73,7 +71,6 @@ class Services(NamedTuple):
     findings: Findings
     clones: Clones
     renaming: Renaming
-    relocating: Relocating
     settings: Settings
     sandboxes: RunningSandboxes
     bell: Bell

@@ -68,7 +68,9 @@ class AgentSet(OperatorRequest, frozen=True):
         if self.workspace is not None:
             if self != AgentSet(agent=self.agent, workspace=self.workspace):
                 raise InvalidParams("'workspace' comes alone: change the other settings by another request")
-            return services.objects.one(await services.relocating.relocate(self.agent, self.workspace, connection.by))
+            return services.objects.one(
+                await services.clones.relocating.relocate(self.agent, self.workspace, connection.by)
+            )
         try:
             variables = environment.read(self.env)
         except BadVariable as problem:
