@@ -1,6 +1,8 @@
 """Refs of agents that are over, in real sandboxes: listed, deleted when asked, and by themselves."""
 
+import contextlib
 import shlex
+import sqlite3
 from pathlib import Path
 
 from tests.support.waiting import wait_until
@@ -13,6 +15,12 @@ def refs(house, app, name):
     """The refs of an agent, without their common beginning."""
     place = f"refs/substrat/{name}/"
     return {ref.removeprefix(place) for ref in git(house, app, "for-each-ref", "--format=%(refname)", place).split()}
+
+
+def landed(house):
+    """The agents whose work is noted as landed."""
+    with contextlib.closing(sqlite3.connect(f"file:{house.state}/substrat.db?mode=ro", uri=True)) as db:
+        return {name for (name,) in db.execute("SELECT name FROM left_refs WHERE since NOT NULL")}
 
 
 def test_prune_deletes_the_refs_of_agents_that_are_over_and_have_landed(house, app):
@@ -77,11 +85,16 @@ def test_refs_go_by_themselves_some_days_after_their_work_has_landed(house, app)
     house.ok("end", "ended")
     for name in ("fix", "open"):
         house.ok("rm", name)
-    assert house.ctl("clones", "prune", "--refs", "--dry-run").code == 0, "it notes what has landed"
+    for ref in ("head", "wip", "turns/1"):  # of an agent of which nothing is recorded
+        git(house, app, "update-ref", f"refs/substrat/past/{ref}", "main")
+    house.stop()
+    house.start()
+    wait_until(lambda: landed(house) == {"fix", "ended", "past"}, "the notes of a first look")
+    assert refs(house, app, "fix") == {"base", "head", "wip", "turns/1"}, "seven days haven't passed"
     house.stop()
     house.configure("[clone]\nforget_days = 0.000001\n")
     house.start()
-    wait_until(lambda: not refs(house, app, "fix"), "the refs of a removed agent")
+    wait_until(lambda: not (refs(house, app, "fix") | refs(house, app, "past")), "the refs of removed agents")
     wait_until(lambda: refs(house, app, "ended") == {"base", "head", "wip"}, "the turns of an ended one")
     assert {"head", "wip", "turns/1"} <= refs(house, app, "open")
     assert {"head", "wip", "turns/1"} <= refs(house, app, "busy")
