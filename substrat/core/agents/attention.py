@@ -188,9 +188,10 @@ def _to_land(clone: Clone, facts: Facts) -> str:
     commits = "1 commit" if clone.kept.ahead == 1 else f"{clone.kept.ahead} commits"
     if facts.target_is_gone:
         return f"{clone.target} is gone: `{shlex.join(('substratctl', 'merge', clone.name))} --into BRANCH` lands {commits}"
-    if clone.failed_head is not None and clone.failed_head == clone.kept.head:
-        return f"check failed: {clone.failed_line}"
-    if clone.bounced is not None and clone.bounced == clone.kept.head:
+    past, head = clone.landings, clone.kept.head
+    if past.failed_head is not None and past.failed_head == head:
+        return f"check failed: {past.failed_line}"
+    if past.bounced is not None and past.bounced == head:
         return f"{commits} in conflict with {clone.target}, which the agent was told and has not solved"
     return f"{commits} to land in {clone.target}" if clone.target else f"{commits} to land"
 

@@ -105,6 +105,27 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class PastLandings:
+    """What has come of a clone's landings; None in each place: nothing yet.
+
+    Args:
+        accepted: the commit whose work a person has accepted without landing it: the head, or all of it (`Kept.last`).
+        bounced: the head whose conflict, or failed check, the agent was told of.
+        landed_head: the head that landed last as one commit, which has none of its commits among its ancestors.
+        landed_commit: that commit.
+        failed_head: the head whose check failed last, merged with the branch.
+        failed_line: what that check said last, or why it couldn't run.
+    """
+
+    accepted: str | None = None
+    bounced: str | None = None
+    landed_head: str | None = None
+    landed_commit: str | None = None
+    failed_head: str | None = None
+    failed_line: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Clone:
     """An agent's private clone.
 
@@ -123,18 +144,12 @@ class Clone:
         with_wip: whether the user's uncommitted changes were taken along, as a marked first commit, which is the base.
         source: the id of the parent whose head it starts at; None: it starts at a commit of the user's.
         kept: the work in it as of its last keep.
-        accepted: the commit whose work a person has accepted without landing it: the head, or all of it (`Kept.last`).
-        bounced: the head whose conflict, or failed check, its agent was told of.
-        landed_head: the head that landed last as one commit, which has none of its commits among its ancestors.
-        landed_commit: that commit.
-        removed_at: when its agent was removed, in seconds since the epoch; None: its agent is there.
+        landings: what has come of its landings.
         former_name: the name before a renaming whose refs are still to be deleted.
         unkept: why the last keep failed; None: it didn't.
         restoring: the turn to whose end it is being put back; None: it isn't.
         notice: words for the agent's next prompt; None: there are none.
         notice_turn: the number of the turn that has got them; None: they wait.
-        failed_head: the head whose check failed last, merged with the branch; None: none did.
-        failed_line: what that check said last, or why it couldn't run.
         is_strange: whether it began at a commit that was in no branch or tag of the user's: its files set nothing up.
         held_by: the id of the nearest ancestor whose kept head had `held_head` among its commits; None: none had.
         held_head: the head of which that holds.
@@ -154,18 +169,12 @@ class Clone:
     with_wip: bool = False
     source: str | None = None
     kept: Kept = Kept()
-    accepted: str | None = None
-    bounced: str | None = None
-    landed_head: str | None = None
-    landed_commit: str | None = None
-    removed_at: float | None = None
+    landings: PastLandings = PastLandings()
     former_name: str | None = None
     unkept: str | None = None
     restoring: int | None = None
     notice: str | None = None
     notice_turn: int | None = None
-    failed_head: str | None = None
-    failed_line: str | None = None
     is_strange: bool = False
     held_by: str | None = None
     held_head: str | None = None
@@ -181,7 +190,9 @@ class Clone:
     @property
     def is_unlanded(self) -> bool:
         """Whether it holds commits that are neither in a branch of the user's nor accepted."""
-        return self.kept.ahead > 0 and not self.kept.landed and self.accepted not in {self.kept.head, self.kept.last}
+        return (
+            self.kept.ahead > 0 and not self.kept.landed and self.landings.accepted not in {self.kept.head, self.kept.last}
+        )
 
     @property
     def holder(self) -> str | None:
@@ -192,7 +203,7 @@ class Clone:
     def has_more(self) -> bool:
         """Whether it holds work, not accepted, that no landing takes along: files, other branches, stashes."""
         kept = self.kept
-        return bool(kept.files or kept.branches or kept.stashes) and self.accepted != kept.last
+        return bool(kept.files or kept.branches or kept.stashes) and self.landings.accepted != kept.last
 
 
 def ref_problem(name: str) -> str | None:

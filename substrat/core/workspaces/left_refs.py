@@ -48,7 +48,7 @@ class LeftRefs:
     def of(cls, clone: Clone) -> LeftRefs:
         """Return the first note about the refs of a clone's agent."""
         place = (clone.git_dir, clone.name, clone.repository)
-        return cls(*place, clone.target, clone.landed_head, clone.landed_commit)
+        return cls(*place, clone.target, clone.landings.landed_head, clone.landings.landed_commit)
 
     @property
     def place(self) -> str:

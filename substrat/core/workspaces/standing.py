@@ -91,7 +91,7 @@ class Standing(NamedTuple):
 
     def has_work(self, clone: Clone, head: str) -> bool:
         """Say whether the branch has a head, as its commits or as the one commit that it landed as."""
-        return self.has_head or (head == clone.landed_head and self.has_landed_commit)
+        return self.has_head or (head == clone.landings.landed_head and self.has_landed_commit)
 
     def start(self, clone: Clone) -> str | None:
         """Return the commit from which on an agent's work lands as one commit; None: all that the branch lacks lands.
@@ -99,8 +99,8 @@ class Standing(NamedTuple):
         It is the head that has landed as one commit before, or the commit of the user's own uncommitted changes: what came
         before it must not land once more, or at all.
         """
-        if clone.landed_head is not None and self.has_landed_commit and not self.has_landed_head:
-            return clone.landed_head if self.extends_landed else None
+        if clone.landings.landed_head is not None and self.has_landed_commit and not self.has_landed_head:
+            return clone.landings.landed_head if self.extends_landed else None
         return clone.base if clone.with_wip and self.extends_base else None
 
     def way(self, landing: Landing, start: str | None) -> str:
@@ -117,7 +117,7 @@ def words(clone: Clone, landing: Landing, head: str) -> tuple[str, ...]:
     """
     start = f"{clone.base}^" if clone.with_wip and clone.base is not None else clone.base
     base = clone.base if clone.with_wip else None  # only then `Standing.start` asks for it
-    asked = (landing.target, start, head, clone.landed_head, clone.landed_commit, base, landing.intended)
+    asked = (landing.target, start, head, clone.landings.landed_head, clone.landings.landed_commit, base, landing.intended)
     return tuple(word or "-" for word in asked)
 
 

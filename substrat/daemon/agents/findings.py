@@ -234,7 +234,9 @@ class Findings:
                 # It never started, perhaps because its workspace was another directory: that one is the right one then.
                 accepted_agent = change.put(replace(accepted_agent, directory=None))
             if wanted.head is not None and agent.clone is not None:
-                change.put_clone(accepted_agent, replace(agent.clone, accepted=wanted.head))
+                change.put_clone(
+                    accepted_agent, replace(agent.clone, landings=replace(agent.clone.landings, accepted=wanted.head))
+                )
                 told = "a person has accepted that its work isn't landed"
                 change.record(DaemonEvent(agent.id, None, "workspace:accepted", told, {"by": by}))
             if wanted.findings:

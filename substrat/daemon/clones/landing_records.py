@@ -12,6 +12,7 @@ from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind
 from substrat.core.workspaces import checks
 from substrat.core.workspaces import landing as decisions
+from substrat.core.workspaces.clones import PastLandings
 from substrat.core.workspaces.landing_outcome import CONFLICT, FINE, LANDED
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
@@ -76,9 +77,8 @@ class LandingRecords:
         if agent is None or agent.clone is None or outcome.kind != LANDED:
             return False
         clone = agent.clone
-        landed = replace(
-            clone, bounced=None, failed_head=None, failed_line=None, landed_head=outcome.head, landed_commit=outcome.commit
-        )
+        past = PastLandings(clone.landings.accepted, landed_head=outcome.head, landed_commit=outcome.commit)
+        landed = replace(clone, landings=past)
         is_known = state is not None and state.head == clone.kept.head
         if state is not None and is_known:
             landed = replace(landed, kept=_standing(clone, state))
@@ -93,7 +93,8 @@ class LandingRecords:
         agent = self._registry.get(agent_id)
         if agent is not None and agent.clone is not None:
             with self._registry.change("landing noted") as change:
-                change.put_clone(agent, replace(agent.clone, bounced=None, landed_head=head, landed_commit=tip))
+                past = replace(agent.clone.landings, bounced=None, landed_head=head, landed_commit=tip)
+                change.put_clone(agent, replace(agent.clone, landings=past))
 
     def decide(self, landing: Landing, outcome: Outcome, *, is_heard: bool) -> None:
         """Store a landing's outcome, and tell it.
@@ -129,14 +130,14 @@ class LandingRecords:
             data = {"command": landing.check_command, "output": check.output}
             (cause,) = change.record(DaemonEvent(agent.id, None, "clone:check-failed", outcome.text, data))
             if agent.clone is not None:
-                failed = replace(agent.clone, failed_head=outcome.head, failed_line=check.line or check.text)
-                agent = change.put_clone(agent, failed)
+                past = replace(agent.clone.landings, failed_head=outcome.head, failed_line=check.line or check.text)
+                agent = change.put_clone(agent, replace(agent.clone, landings=past))
             prompt = checks.prompt(landing.target, check) if check.is_of_work else None
         clone = agent.clone
-        if prompt is not None and clone is not None and clone.bounced is None and agent.phase != Phase.ENDED:
+        if prompt is not None and clone is not None and clone.landings.bounced is None and agent.phase != Phase.ENDED:
             first = self._first_to_rebase(clone, landing) if outcome.kind == CONFLICT else None
             if first is None:
-                agent = change.put_clone(agent, replace(clone, bounced=outcome.head))
+                agent = change.put_clone(agent, replace(clone, landings=replace(clone.landings, bounced=outcome.head)))
                 change.add_item(agent, ItemKind.PROMPT, prompt, (SYSTEM, SYSTEM), Event.PROMPT, cause)
                 todo = "solve" if outcome.kind == CONFLICT else "mend"
                 return None, outcome._replace(text=f"{outcome.text}; {agent.name} was told, and is to {todo} it")
@@ -158,7 +159,8 @@ class LandingRecords:
             theirs = other.clone
             if theirs is None or (theirs.git_dir, theirs.target) != (clone.git_dir, clone.target):
                 continue
-            is_told = theirs.bounced is not None and theirs.bounced == theirs.kept.head != theirs.failed_head
+            past = theirs.landings
+            is_told = past.bounced is not None and past.bounced == theirs.kept.head != past.failed_head
             if is_told and theirs.agent != clone.agent and other.phase in {*RUNNING_PHASES, Phase.QUEUED}:
                 return other.name
         return None

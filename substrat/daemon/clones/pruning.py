@@ -134,7 +134,6 @@ class Pruning:
                 clone = await self._keeping.keep_last(agent.id) or agent.clone
                 is_there = os.path.lexists(clone.tree)
                 goes = not decisions.contents(clone).only_here or not is_there
-                clone = replace(clone, removed_at=self._registry.now())
                 forget((clone, CloneEvent.PRUNE if goes and is_there else CloneEvent.LEAVE))
                 if goes:
                     await self._finish(self._registry.clone_of(agent.id) or clone)

@@ -436,7 +436,13 @@ class Repositories:
         words = [
             word
             for clone in clones
-            for word in (clone.ref("wip"), clone.base, _branch(clone), clone.landed_head, clone.landed_commit)
+            for word in (
+                clone.ref("wip"),
+                clone.base,
+                _branch(clone),
+                clone.landings.landed_head,
+                clone.landings.landed_commit,
+            )
         ]
         done = await self._sandbox.run(
             ("/bin/sh", "-c", _STATES, "sh", *(word or "-" for word in words)), self.reading(common),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ from substrat.core.agents.reminding import SHORTEST_PERIOD_S
 from substrat.core.agents.rights import SharedPath
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
+from substrat.core.workspaces.clones import PastLandings
 from substrat.daemon.kernel.procfs import MAX_PID
 from substrat.names import is_agent_name
 
@@ -258,6 +260,17 @@ def _read_answer(value: object) -> tuple[str, bool]:
     return _read_prose(parsed[0]), parsed[1]
 
 
+def _read_past_landings(value: object) -> PastLandings:
+    parsed = _parsed(value)
+    if not isinstance(parsed, dict) or not parsed.keys() <= set(PastLandings.__slots__):
+        raise ValueError("is no JSON object of a landing's outcome")
+    line, commits = parsed.pop("failed_line", None), {name: commit for name, commit in parsed.items() if commit is not None}
+    return PastLandings(
+        **{name: COMMIT.read(commit) for name, commit in commits.items()},
+        failed_line=None if line is None else _read_prose(line),
+    )
+
+
 def or_null(column: Column) -> Column:
     """Return a column that may be NULL, read as None."""
     read, write = column.read, column.write
@@ -296,6 +309,7 @@ PERIOD = Column(_read_period)
 ALLOW = Column(_read_allow, json.dumps)
 BINDS = Column(_read_binds, json.dumps)
 NAMES = Column(_read_names, json.dumps)
+PAST_LANDINGS = Column(_read_past_landings, lambda past: json.dumps(asdict(past)))
 TALLY = Column(_read_tally, json.dumps)
 """Names, each with a number: `[["topic",2]]`."""
 NUMBERS = Column(_read_numbers, json.dumps)

@@ -24,7 +24,7 @@ from substrat.core.agents.records import Closed, Completion, Intent, ItemKind, O
 from substrat.core.agents.rights import SharedPath  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.stop_reason import StopReason  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.families.waits import WaitMode
-from substrat.core.workspaces.clones import Stage
+from substrat.core.workspaces.clones import PastLandings, Stage
 from substrat.core.workspaces.landing import LandingMode
 from substrat.daemon.state.columns import (
     ADDRESS,
@@ -46,6 +46,7 @@ from substrat.daemon.state.columns import (
     NAMES,
     NUMBER,
     NUMBERS,
+    PAST_LANDINGS,
     PATH,
     PERIOD,
     PID,
@@ -240,11 +241,6 @@ class CloneRow(NamedTuple):
     error: Annotated[str | None, or_null(PROSE)]
     with_wip: Annotated[bool, FLAG]
     source: Annotated[str | None, or_null(IDENTIFIER)]
-    accepted: Annotated[str | None, or_null(COMMIT)]
-    bounced: Annotated[str | None, or_null(COMMIT)]
-    landed_head: Annotated[str | None, or_null(COMMIT)]
-    landed_commit: Annotated[str | None, or_null(COMMIT)]
-    removed_at: Annotated[float | None, or_null(MOMENT)]
     former_name: Annotated[str | None, or_null(NAME)]
     turn: Annotated[int, COUNT]
     time: Annotated[float, MOMENT]
@@ -264,8 +260,6 @@ class CloneRow(NamedTuple):
     restoring: Annotated[int | None, or_null(COUNT)]
     notice: Annotated[str | None, or_null(PROSE)]
     notice_turn: Annotated[int | None, or_null(COUNT)]
-    failed_head: Annotated[str | None, or_null(COMMIT)]
-    failed_line: Annotated[str | None, or_null(PROSE)]
     asides: Annotated[str | None, or_null(COMMIT)]
     branches: Annotated[tuple[tuple[str, int], ...], TALLY]
     stashes: Annotated[int, COUNT]
@@ -273,6 +267,7 @@ class CloneRow(NamedTuple):
     is_strange: Annotated[bool, FLAG]
     held_by: Annotated[str | None, or_null(IDENTIFIER)]
     held_head: Annotated[str | None, or_null(COMMIT)]
+    landings: Annotated[PastLandings, PAST_LANDINGS]
 
 
 class LeftRefsRow(NamedTuple):

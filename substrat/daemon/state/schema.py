@@ -232,6 +232,20 @@ MIGRATIONS = (
         PRIMARY KEY (git_dir, name)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE clones ADD COLUMN landings TEXT NOT NULL DEFAULT '{}';
+    UPDATE clones SET landings = json_object(
+        'accepted', accepted, 'bounced', bounced, 'landed_head', landed_head, 'landed_commit', landed_commit,
+        'failed_head', failed_head, 'failed_line', failed_line
+    );
+    ALTER TABLE clones DROP COLUMN accepted;
+    ALTER TABLE clones DROP COLUMN bounced;
+    ALTER TABLE clones DROP COLUMN landed_head;
+    ALTER TABLE clones DROP COLUMN landed_commit;
+    ALTER TABLE clones DROP COLUMN failed_head;
+    ALTER TABLE clones DROP COLUMN failed_line;
+    ALTER TABLE clones DROP COLUMN removed_at;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -12,7 +12,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, Finding, Item, ItemKind, Outcome, Turn
 from substrat.core.agents.rights import Policy
 from substrat.core.families.waits import Wait, WaitMode
-from substrat.core.workspaces.clones import Clone, Kept, Stage
+from substrat.core.workspaces.clones import Clone, Kept, PastLandings, Stage
 from tests.support.cases import each
 
 STUCK_AFTER = StuckAfter(300.0, 3600.0)
@@ -66,7 +66,7 @@ CASES = {
 
 
 def test_work_whose_branch_is_gone_names_the_way_into_another_also_after_a_failed_check():
-    failed = replace(UNLANDED, failed_head=UNLANDED.kept.head, failed_line="1 failed")
+    failed = replace(UNLANDED, landings=PastLandings(failed_head=UNLANDED.kept.head, failed_line="1 failed"))
     for clone in (UNLANDED, failed):
         found = attention.attention(replace(FREE, clone=clone), Facts(target_is_gone=True), STUCK_AFTER)
         assert found.kind is AttentionKind.MERGE

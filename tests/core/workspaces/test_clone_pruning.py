@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from substrat.core.workspaces import clone_pruning
-from substrat.core.workspaces.clones import Clone, Kept, OnlyHere
+from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, PastLandings
 
 CLONE = Clone("id", "fix", "/trees/id", "/my app", "/my app/.git", "/my app", "substrat/fix")
 KEPT = Kept(1, 1.0, "abc", "def")
@@ -18,7 +18,7 @@ AHEAD = replace(KEPT, ahead=2, landed=False)
         (replace(CLONE, kept=KEPT), (), ()),
         (replace(CLONE, kept=AHEAD), ("2 commits",), ()),
         (replace(CLONE, kept=replace(AHEAD, landed=True)), (), ()),
-        (replace(CLONE, kept=AHEAD, accepted="abc"), (), ()),
+        (replace(CLONE, kept=AHEAD, landings=PastLandings("abc")), (), ()),
         (replace(CLONE, kept=replace(KEPT, files=1)), ("1 uncommitted file",), ()),
         (replace(CLONE, kept=replace(KEPT, branches=(("x", 2),), stashes=1)), ("2 commits on x", "1 stash"), ()),
         (replace(CLONE, kept=replace(KEPT, only_here=OnlyHere(ignored=3))), (), ("3 ignored files",)),
@@ -42,7 +42,7 @@ def test_work_needs_a_word_and_what_is_only_there_keeps_a_tree(clone, work, only
 
 
 def test_accepted_commits_are_in_no_branch_and_need_no_word():
-    clone = replace(CLONE, kept=replace(AHEAD, files=1), accepted="abc")
+    clone = replace(CLONE, kept=replace(AHEAD, files=1), landings=PastLandings("abc"))
     assert clone_pruning.contents(clone).work == ("1 uncommitted file",)
     assert clone_pruning.in_no_branch(clone) == ("2 commits", "1 uncommitted file")
     assert clone_pruning.in_no_branch(replace(clone, kept=replace(AHEAD, landed=True))) == ()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from substrat.core.workspaces import left_refs
-from substrat.core.workspaces.clones import Clone
+from substrat.core.workspaces.clones import Clone, PastLandings
 from substrat.core.workspaces.left_refs import LeftRefs, RefsLook
 
 AT = "refs/substrat/fix"
@@ -54,7 +54,9 @@ def test_days_are_counted_from_when_the_work_was_found_in_a_branch():
 
 def test_a_note_begins_with_what_the_record_of_the_clone_knows():
     clone = Clone("id", "fix", "/trees/id", "/app", "/app/.git", "/app/sub", "substrat/fix", "main")
-    assert LeftRefs.of(replace(clone, landed_head="c", landed_commit="t")) == replace(LEFT, head="c", tip="t")
+    assert LeftRefs.of(replace(clone, landings=PastLandings(landed_head="c", landed_commit="t"))) == replace(
+        LEFT, head="c", tip="t"
+    )
 
 
 def test_the_sentences_name_what_goes_and_what_stays():

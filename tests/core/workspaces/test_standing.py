@@ -4,7 +4,7 @@ import pytest
 
 from substrat.core.workspaces import standing
 from substrat.core.workspaces.branch_holders import Holder
-from substrat.core.workspaces.clones import Clone
+from substrat.core.workspaces.clones import Clone, PastLandings
 from substrat.core.workspaces.landing import Landing, LandingMode
 from substrat.core.workspaces.standing import AS_IS, MERGE, ONE, Standing
 
@@ -25,10 +25,28 @@ def clone(**more):
         (MOVED, {}, LandingMode.MERGE, None, MERGE),
         (MOVED._replace(begin=None), {}, LandingMode.SQUASH, None, AS_IS),
         # Work that has landed as one commit: what came after it lands as one, unless the agent has left that work behind.
-        (LANDED, {"landed_head": "head"}, LandingMode.MERGE, "head", ONE),
-        (LANDED._replace(extends_landed=False), {"landed_head": "head"}, LandingMode.MERGE, None, MERGE),
-        (LANDED._replace(has_landed_head=True), {"landed_head": "head"}, LandingMode.MERGE, None, MERGE),
-        (LANDED._replace(has_landed_commit=False), {"landed_head": "head"}, LandingMode.MERGE, None, MERGE),
+        (LANDED, {"landings": PastLandings(landed_head="head")}, LandingMode.MERGE, "head", ONE),
+        (
+            LANDED._replace(extends_landed=False),
+            {"landings": PastLandings(landed_head="head")},
+            LandingMode.MERGE,
+            None,
+            MERGE,
+        ),
+        (
+            LANDED._replace(has_landed_head=True),
+            {"landings": PastLandings(landed_head="head")},
+            LandingMode.MERGE,
+            None,
+            MERGE,
+        ),
+        (
+            LANDED._replace(has_landed_commit=False),
+            {"landings": PastLandings(landed_head="head")},
+            LandingMode.MERGE,
+            None,
+            MERGE,
+        ),
         # A person's uncommitted changes, which went along, don't land.
         (MOVED._replace(extends_base=True), {"with_wip": True}, LandingMode.MERGE, "base", ONE),
         (MOVED._replace(extends_base=True), {}, LandingMode.MERGE, None, MERGE),
@@ -39,7 +57,7 @@ def test_how_a_branch_takes_work(found, more, mode, start, way):
 
 
 def test_a_branch_has_the_head_that_landed_as_another_commit_as_long_as_it_has_that_commit():
-    earlier = clone(landed_head="head", landed_commit="one")
+    earlier = clone(landings=PastLandings(landed_head="head", landed_commit="one"))
     assert LANDED.has_work(earlier, "head")
     assert not LANDED.has_work(earlier, "next")
     assert not MOVED.has_work(earlier, "head")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from substrat.core.workspaces.clones import PastLandings
 from substrat.core.workspaces.drivers import Programs
 from substrat.core.workspaces.landing import LandingMode
 from substrat.daemon.clones import host_git
@@ -61,7 +62,7 @@ async def test_a_preview_knows_how_the_work_stands_after_the_move_as_a_look_then
         room.commit({"mine.txt": "mine"})
     found = await room.preview(mode)
     room.git("update-ref", "refs/heads/main", found.commit)
-    landed = replace(room.clone, landed_head=room.head, landed_commit=found.commit)
+    landed = replace(room.clone, landings=PastLandings(landed_head=room.head, landed_commit=found.commit))
     state = await room.repositories.state(landed)
     assert (found.ahead, found.behind, True) == (state.ahead, state.behind, state.is_landed)
 

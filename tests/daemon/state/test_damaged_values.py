@@ -17,7 +17,7 @@ import trio
 
 from substrat.core.families.account_gate import Gate
 from substrat.core.families.waits import WaitMode
-from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, Stage
+from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, PastLandings, Stage
 from substrat.core.workspaces.landing import Landing, LandingMode
 from substrat.core.workspaces.left_refs import LeftRefs
 from substrat.daemon.agents.allow_list import AllowLists
@@ -85,8 +85,8 @@ def clone_of(agent):
     kept = Kept(1, 1.0, "a" * 40, "b" * 40, ahead=1, landed=False, only_here=OnlyHere(1, 1, 1, 1))
     return Clone(
         agent.id, agent.name, f"/trees/{agent.id}", "/w", "/w/.git", "/w", f"substrat/{agent.name}", "main", "c" * 40,
-        Stage.READY, "why", with_wip=True, source=agent.id, kept=kept, accepted="a" * 40,
-        bounced="a" * 40, landed_head="a" * 40, landed_commit="a" * 40,
+        Stage.READY, "why", with_wip=True, source=agent.id, kept=kept,
+        landings=PastLandings(landed_head="a" * 40, failed_line="line"),
     )  # fmt: skip
 
 
