@@ -43,6 +43,8 @@ MOUNT_ATTR_RDONLY = 1
 MOUNT_ATTR_NOSUID = 2
 MOUNT_ATTR_NODEV = 4
 S_IFMT, S_IFDIR = 0o170000, 0o040000
+_TRIES = 100
+"""How often a file is mounted over that is replaced at that moment, as git does with its configuration."""
 _CREDENTIALS = 12
 """Bytes of a `struct ucred`: pid, uid and gid."""
 
@@ -143,17 +145,29 @@ def move(source: str, target: str) -> None:
     """
     moved = _open(source)
     try:
-        try:
-            found = _open(target)
-        except FileNotFoundError:
-            _make(target, is_directory=os.fstat(moved).st_mode & S_IFMT == S_IFDIR)
-            found = _open(target)
-        try:
-            _move(target, moved, found)
-        finally:
-            os.close(found)
+        left = _TRIES
+        while not _is_moved(moved, target, is_last=not (left := left - 1)):
+            pass
     finally:
         os.close(moved)
+
+
+def _is_moved(moved: int, target: str, *, is_last: bool) -> bool:
+    """Move a mount to a path; say whether that is done. Unless it is the last try, a file that is replaced is no error."""
+    try:
+        found = _open(target)
+    except FileNotFoundError:
+        _make(target, is_directory=os.fstat(moved).st_mode & S_IFMT == S_IFDIR)
+        found = _open(target)
+    try:
+        _move(target, moved, found)
+    except FileNotFoundError:
+        if is_last:
+            raise
+        return False
+    finally:
+        os.close(found)
+    return True
 
 
 def cover(path: str, *, is_writable: bool) -> None:
