@@ -14,9 +14,11 @@ is free; 6: git took too much processor time. Then stderr says why in its last l
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import zlib
@@ -41,6 +43,9 @@ _COMMIT, _TREE, _BLOB, _TAG, _OFS_DELTA, _REF_DELTA = 1, 2, 3, 4, 6, 7
 _PIECE = 1 << 16
 _LONGEST_HEADER = 64
 """Bytes before an object's data: two numbers of at most ten bytes, or one and a name of 32."""
+_FIRST, _OBJECT = re.compile("[0-9a-f]{2}"), re.compile("[0-9a-f]{38}|[0-9a-f]{62}")
+_PACKED = re.compile(r"pack-[0-9a-f]{40,64}\.(?:keep|pack|rev|idx)")
+"""The names of a single object, in two parts, and of a pack's files (gitrepository-layout(5))."""
 _LAST = {".keep": 0, ".pack": 1, ".rev": 2, ".idx": 3}
 """The order in which the files of a pack come: git takes a pack for whole when it has an index (tmp-objdir.c)."""
 
@@ -261,25 +266,67 @@ def _git(quarantine: str, *arguments: str, given: BinaryIO | None = None) -> Non
 
 
 def _move(quarantine: str, objects: str) -> None:
-    """Move all files into the repository's directory of objects; a file that is there already is the same, and stays."""
-    for name in sorted(os.listdir(quarantine)):
-        source, target = f"{quarantine}/{name}", f"{objects}/{name}"
+    """Move the objects into the repository's directory of objects; a file that is there already is the same, and stays.
+
+    An agent that works in the repository may write in both directories. So only what git makes is moved, and nothing is
+    opened through a link: `objects/zz`, a link to the hooks, would take a file there.
+    """
+    with _opened(quarantine) as source, _opened(objects) as target:
+        for name in sorted(os.listdir(source)):
+            form = _PACKED if name == "pack" else _OBJECT
+            if name != "pack" and not _FIRST.fullmatch(name):
+                continue
+            try:
+                _move_directory(name, source, target, form)
+            except FileNotFoundError:  # `git gc` of the user's removes directories that are empty at that moment
+                _move_directory(name, source, target, form)
+
+
+def _move_directory(name: str, source: int, target: int, form: re.Pattern[str]) -> None:
+    """Move those files of a directory whose names have a form.
+
+    Args:
+        name: the directory's name.
+        source: the directory above it in the quarantine, open.
+        target: the directory above it in the repository, open.
+        form: the form.
+    """
+    with _opened(name, source) as given:
+        is_new = True
         try:
-            os.mkdir(target)
+            os.mkdir(name, dir_fd=target)
         except FileExistsError:
-            pass
-        else:
-            os.chmod(target, os.stat(source).st_mode & 0o7777)  # as git has made it, by `core.sharedRepository`
-        for file in sorted(os.listdir(source), key=lambda file: _LAST.get(os.path.splitext(file)[1], 0)):
-            _put(f"{source}/{file}", f"{target}/{file}")
+            is_new = False
+        with _opened(name, target) as place:
+            if is_new:
+                os.fchmod(place, os.fstat(given).st_mode & 0o7777)  # as git has made it, by `core.sharedRepository`
+            files = (file for file in os.listdir(given) if form.fullmatch(file))
+            for file in sorted(files, key=lambda file: _LAST.get(os.path.splitext(file)[1], 0)):
+                _put(file, given, place)
 
 
-def _put(source: str, target: str) -> None:
+def _put(file: str, source: int, target: int) -> None:
+    if not stat.S_ISREG(os.stat(file, dir_fd=source, follow_symlinks=False).st_mode):
+        return
     try:
-        os.link(source, target)
+        os.link(file, file, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
     except OSError:  # it is there; or the file system has no links
-        if not os.path.lexists(target):
-            os.rename(source, target)
+        try:
+            os.stat(file, dir_fd=target, follow_symlinks=False)
+        except FileNotFoundError:
+            os.rename(file, file, src_dir_fd=source, dst_dir_fd=target)
+
+
+@contextmanager
+def _opened(path: str, above: int | None = None) -> Iterator[int]:
+    """Open a directory, no link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,9 @@ class Clone:
         scratch = {f"/tmp/{name}": self.place / name for name in ("status", "asides")}
         for place, path in {TREE: self.tree, OUT: self.out, **scratch}.items():
             script = script.replace(place, str(path))
-        words = ["sh", "-c", script, "sh", " ".join(map(str, self._last)), " ".join(STATUS), "echo", "anew"]
+        anew = ["sh", "-c", "env | grep -c '^GIT_DIR=\\|^GIT_WORK_TREE='; echo anew"]
+        words = ["sh", "-c", script, "sh", " ".join(map(str, self._last)), " ".join(STATUS), *anew]
         environment = {**os.environ, **SETTINGS}
-        return subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout != "anew\n"
+        said = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
+        assert not said.endswith("anew\n") or said == "0\nanew\n", "a keep gets nothing from the quick look"
+        return not said.endswith("anew\n")

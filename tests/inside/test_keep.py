@@ -63,6 +63,18 @@ def test_work_that_is_not_heads_is_seen_named_and_kept(clone):
     assert (found.branches, found.stashes, found.asides) == ((), 0, None)
 
 
+def test_a_rebase_onto_the_users_branch_packs_nothing_of_it(clone):
+    clone.keep()
+    clone.write("theirs", "new\n")
+    clone.git("add", "theirs")
+    clone.git("commit", "-qm", "the user's")
+    clone.git("update-ref", "refs/remotes/workspace/main", "HEAD")
+    clone.git("commit", "-q", "--allow-empty", "-m", "the agent's")
+    clone.keep()
+    objects = int.from_bytes((clone.out / "pack").read_bytes()[8:12], "big")
+    assert objects == 2, "its commit, and that of its files"
+
+
 def test_what_gits_own_status_hides_is_counted(clone):
     clone.keep()
     clone.git("update-index", "--skip-worktree", "a")

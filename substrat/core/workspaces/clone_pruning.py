@@ -6,6 +6,7 @@ where keeping failed. For example a tree with 3 ignored files stays when its age
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,7 @@ from substrat.core.workspaces import work
 if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
 
-_OF_AGENT = "; `substratctl exec "
+_OF_AGENT = re.compile(r"[;:] `substratctl ")
 """How the remedy begins for an agent that is there, behind the reason why its work couldn't be kept."""
 
 
@@ -80,9 +81,9 @@ def _counted(found: tuple[tuple[int, str, str], ...]) -> tuple[str, ...]:
 def unkept_text(clone: Clone) -> str | None:
     """Say why a clone's work couldn't be kept, with no command that needs its agent, which may be removed; None: it was."""
     if clone.unkept is None or clone.kept.wip is None:
-        return clone.unkept and clone.unkept.partition(_OF_AGENT)[0]
+        return clone.unkept and _OF_AGENT.split(clone.unkept)[0]
     return (
-        f"{clone.unkept.partition(_OF_AGENT)[0]}; `git -C {shlex.quote(clone.repository)} log -p "
+        f"{_OF_AGENT.split(clone.unkept)[0]}; `git -C {shlex.quote(clone.repository)} log -p "
         f"{shlex.quote(clone.ref('wip'))}` shows what was kept"
     )
 

@@ -300,9 +300,10 @@ class Keeping:
             imported = await self._repositories.import_pack(clone, pack, refs, room)
         except TooMuch as problem:
             reason = _too_much(clone, room.most, is_slow=problem.is_slow)
-            # A keep without the other branches and stashes comes after one with them.
-            last = dict(list(self._refused.get(clone.agent, {}).items())[-1:])
-            self._refused[clone.agent] = {**last, (report.head, report.wip, report.asides): (room.most, reason)}
+            if not problem.is_slow:  # its remedy changes no commit
+                # A keep without the other branches and stashes comes after one with them.
+                last = dict(list(self._refused.get(clone.agent, {}).items())[-1:])
+                self._refused[clone.agent] = {**last, (report.head, report.wip, report.asides): (room.most, reason)}
             raise SandboxFailed(reason) from None
         except GitFailed as problem:
             raise SandboxFailed(

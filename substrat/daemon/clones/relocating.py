@@ -97,11 +97,12 @@ class Relocating:
         """Return a clone as of the repository that a directory is in; raises `SubstratError`."""
         places = await trio.to_thread.run_sync(self._repositories.places, directory)
         self._check_workspace(places.top)  # the clone stands there
-        work = clone.kept.last or clone.base
-        if work is not None and await self._repositories.commit(places.common, work) is None:
+        # A clone of the repository may have the objects, but not the refs that keep them from `git gc`.
+        work, ref = (clone.kept.wip, clone.ref("wip")) if clone.kept.wip is not None else (clone.base, clone.base)
+        if ref is not None and await self._repositories.commit(places.common, ref) != work:
             raise Refused(
-                f"{places.top} isn't the repository of {clone.name}'s work, because it lacks the commit {work[:12]}: name "
-                f"the directory that {clone.repository} has become"
+                f"{places.top} isn't the repository of {clone.name}'s work, because {ref} isn't {str(work)[:12]} there: "
+                f"name the directory that {clone.repository} has become"
             )
         below = os.path.relpath(clone.workspace, clone.repository)
         workspace = self._check_workspace(os.path.normpath(os.path.join(places.top, below)))

@@ -42,7 +42,7 @@ if {{ [ -d "$t" ] && [ ! -L "$t" ] && [ -f "$t/index" ] && [ ! -L "$t/index" ] &
     GIT_INDEX_FILE=$o/index GIT_OPTIONAL_LOCKS=1 GIT_NO_REPLACE_OBJECTS=1 git status $2 >/tmp/status &&
     cmp -s /tmp/status "$o/status" && {{ {ASIDES}}} >/tmp/asides && cmp -s /tmp/asides "$o/asides"
 }} 2>/dev/null
-then cat "$o/report"; else shift 2; exec "$@"; fi
+then cat "$o/report"; else unset GIT_DIR GIT_WORK_TREE; shift 2; exec "$@"; fi
 """
 """A shell's program that gives the last answer when nothing has moved; else it runs another program. Its arguments: the
 last kept commits, the options of `git status`, and that program."""
@@ -222,7 +222,9 @@ def _pack(clone: Git, out: str, kept: Commits, names: list[str]) -> None:
         names: names of commits that the user's repository has.
     """
     git = _bare(clone, f"{out}/bare")
-    asked = "".join(f"{name}^{{commit}}\n" for name in names)
+    # The user's branches, as of the turn's start: a rebase onto one brings nothing of its to him.
+    users = clone("for-each-ref", "--format=%(objectname)", "refs/remotes/workspace").split()
+    asked = "".join(f"{name}^{{commit}}\n" for name in (*names, *users))
     said = git("cat-file", "--batch-check=%(objectname) %(objecttype)", given=asked)
     known = {line.split()[0] for line in said.splitlines() if line.endswith(" commit")}
     wanted = {WIP_REF: kept.wip, HEAD_REF: kept.head, ASIDES_REF: kept.asides}

@@ -186,21 +186,43 @@ async def test_files_that_are_there_are_not_written_anew(agent, room):
 def test_a_pack_gets_its_index_last_also_where_a_file_system_has_no_links(tmp_path, monkeypatch):
     quarantine, moved, rename = tmp_path / "objects" / "quarantine", [], os.rename
     (quarantine / "pack").mkdir(parents=True)
-    for name in ("p.idx", "p.rev", "p.pack"):
-        (quarantine / "pack" / name).touch()
+    name = f"pack-{'1f' * 20}"
+    for ending in ("idx", "rev", "pack"):
+        (quarantine / "pack" / f"{name}.{ending}").touch()
 
-    def refuse(_, __):
+    def refuse(*_, **__):
         raise PermissionError
 
-    def note(source, target):
-        moved.append(os.path.basename(target))
-        rename(source, target)
+    def note(source, target, **places):
+        moved.append(target)
+        rename(source, target, **places)
 
     monkeypatch.setattr(os, "link", refuse)
     monkeypatch.setattr(os, "rename", note)
     packtaker._move(str(quarantine), str(tmp_path / "objects"))
-    assert moved == ["p.pack", "p.rev", "p.idx"]
+    assert moved == [f"{name}.pack", f"{name}.rev", f"{name}.idx"]
     assert sorted(path.name for path in (tmp_path / "objects" / "pack").iterdir()) == sorted(moved)
+
+
+def test_only_what_git_makes_is_moved_and_through_no_link(tmp_path):
+    """An agent in place can put anything into the quarantine, and a link into the place of a directory of objects."""
+    objects, hooks, name = tmp_path / "objects", tmp_path / "hooks", "1f" * 19
+    quarantine = objects / "quarantine"
+    for directory in (hooks, *(quarantine / inner for inner in ("zz", "1f", "ab", "info", "pack"))):
+        directory.mkdir(parents=True)
+    for file in ("zz/post-commit", "1f/post-commit", f"1f/{name}", f"ab/{name}", "info/alternates", "pack/pack-x.pack"):
+        (quarantine / file).touch()
+    (quarantine / "1f" / ("2e" * 19)).symlink_to(hooks)
+    (objects / "zz").symlink_to(hooks)
+    (objects / "ab").symlink_to(hooks)
+    with pytest.raises(OSError, match="ab"):
+        packtaker._move(str(quarantine), str(objects))
+    assert [path.name for path in (objects / "1f").iterdir()] == [name]
+    (objects / "ab").unlink()
+    packtaker._move(str(quarantine), str(objects))
+    assert list(hooks.iterdir()) == []
+    assert {path.name for path in objects.iterdir()} == {"quarantine", "zz", "1f", "ab", "pack"}
+    assert list((objects / "pack").iterdir()) == []
 
 
 @pytest.mark.parametrize("is_bad", ["too large", "no room", "a commit that git refuses", "something is missing"])
