@@ -6,9 +6,12 @@ import signal
 import subprocess
 from contextlib import contextmanager
 
-from sandbox import bwrap, launch
+import pytest
+
+from sandbox import bwrap, launch, remount
 from sandbox.spec import Bind, Spec, Tmpfs
 from substrat.daemon.kernel import procfs
+from tests.support.waiting import wait_until
 
 INNER = Bind("/data/inner", "/data/inner", held=True, late=True)
 SPEC = Spec(("echo", "begun"), (), (INNER, Bind("/data", "/data", writable=True, held=True), Tmpfs("/run/substrat")), "/")
@@ -75,6 +78,7 @@ def test_the_process_that_mounts_ends_with_its_sandbox_and_keeps_nothing_open():
         (mover,) = procfs.children(process.pid)
         pidfd = os.pidfd_open(mover)
         try:
+            wait_until(lambda: len(os.listdir(f"/proc/{mover}/fd")) == 1, "it has closed what it was born with")
             (socket,) = os.listdir(f"/proc/{mover}/fd")
             assert os.readlink(f"/proc/{mover}/fd/{socket}").startswith("socket:")
             process.kill()
@@ -87,3 +91,25 @@ def test_a_program_that_is_gone_is_named():
     words = (*launch.remounter(), "launch", str(bwrap.GATE_FD), "--", "/nonexistent/bwrap")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (125, "substrat: can't start /nonexistent/bwrap: No such file or directory\n")
+
+
+def test_a_file_that_is_replaced_while_it_is_mounted_over_is_opened_anew(monkeypatch, tmp_path):
+    """The mounts themselves need a namespace of their own: here the kernel's answers are given."""
+    target = tmp_path / "config"
+    mounted: list[str] = []
+    target.write_text("old")
+
+    def replace_first(path, _tree, place):
+        assert os.fstat(place).st_ino == target.stat().st_ino
+        if len(mounted) < 3:
+            mounted.append(path)
+            raise FileNotFoundError(2, "No such file or directory", path)
+        mounted.append("done")
+
+    monkeypatch.setattr(remount, "_move", replace_first)
+    remount.move(str(tmp_path), str(target))
+    assert mounted[-1] == "done"
+    monkeypatch.setattr(remount, "_TRIES", 2)
+    mounted.clear()
+    with pytest.raises(FileNotFoundError):
+        remount.move(str(tmp_path), str(target))
