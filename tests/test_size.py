@@ -1,0 +1,143 @@
+"""Rooms, files, functions and calls stay as small as they are.
+
+A room that grows beyond its number fails here; the commit that raises the number says why. The lists of what is too long
+already only shrink. `python .ci/size.py` prints the lines of each room.
+"""
+
+import importlib.util
+
+from tests.test_imports import ROOT
+
+found = importlib.util.spec_from_file_location("size", ROOT / ".ci" / "size.py")
+assert found is not None
+size = importlib.util.module_from_spec(found)
+assert found.loader is not None
+found.loader.exec_module(size)
+
+ROOMS: dict[str, int] = {
+    "benchmarks": 3200,
+    "mcp_server": 800,
+    "sandbox": 1650,
+    "substrat": 1700,
+    "substrat/cli": 5950,
+    "substrat/client": 600,
+    "substrat/core": 0,
+    "substrat/core/agents": 1550,
+    "substrat/core/diagnosis": 400,
+    "substrat/core/families": 350,
+    "substrat/core/netfilter": 800,
+    "substrat/core/programs": 1500,
+    "substrat/core/workspaces": 1950,
+    "substrat/cursor_api": 1700,
+    "substrat/daemon": 750,
+    "substrat/daemon/agents": 2100,
+    "substrat/daemon/chats": 350,
+    "substrat/daemon/clones": 3900,
+    "substrat/daemon/families": 1650,
+    "substrat/daemon/kernel": 1550,
+    "substrat/daemon/network": 1000,
+    "substrat/daemon/sandboxes": 2000,
+    "substrat/daemon/servers": 2250,
+    "substrat/daemon/state": 3250,
+    "substrat/daemon/turns": 2550,
+    "substrat/daemon/workspaces": 2800,
+    "substrat/demo": 400,
+    "substrat/inside": 1300,
+    "substrat/protocol": 700,
+    "substrat/standin": 2600,
+    "substrat/web": 850,
+    "substrat/web/page": 2300,
+    "tests": 53000,
+}
+"""The most lines of code of each room."""
+LONGEST_FILE = 480
+LONG_FILES: dict[str, int] = {
+    "substrat/branchmover.py": 534,
+    "substrat/daemon/app.py": 529,
+    "substrat/daemon/clones/repository.py": 481,
+    "substrat/daemon/state/layout.py": 494,
+    "substrat/protocol/objects.py": 559,
+    "substrat/web/page/page.js": 2046,
+    "tests/cli/test_output.py": 495,
+    "tests/core/programs/cursor/test_dialects.py": 491,
+    "tests/core/programs/cursor/test_stream.py": 539,
+    "tests/daemon/agents/test_requests.py": 494,
+    "tests/daemon/state/test_events.py": 562,
+    "tests/daemon/state/test_store.py": 552,
+    "tests/daemon/turns/test_running.py": 745,
+    "tests/mcp/test_relay.py": 691,
+    "tests/model/reference.py": 701,
+    "tests/model/test_daemon.py": 543,
+    "tests/redteam/test_doors.py": 584,
+    "tests/system/story.py": 533,
+    "tests/system/test_exec.py": 623,
+    "tests/system/test_full_disk.py": 531,
+    "tests/system/test_landing.py": 592,
+    "tests/system/test_protection.py": 482,
+    "tests/systemd/conftest.py": 501,
+}
+LONGEST_FUNCTION = 70
+LONG_FUNCTIONS = {"substrat/daemon/app.py run": 182}
+LONG_CALLS: dict[str, int] = {
+    "mcp_server": 1,
+    "sandbox": 9,
+    "substrat": 6,
+    "substrat/cli": 1,
+    "substrat/core/families": 2,
+    "substrat/core/netfilter": 5,
+    "substrat/core/programs": 4,
+    "substrat/core/workspaces": 1,
+    "substrat/cursor_api": 1,
+    "substrat/daemon": 19,
+    "substrat/daemon/agents": 26,
+    "substrat/daemon/chats": 1,
+    "substrat/daemon/clones": 12,
+    "substrat/daemon/families": 21,
+    "substrat/daemon/kernel": 1,
+    "substrat/daemon/sandboxes": 9,
+    "substrat/daemon/servers": 4,
+    "substrat/daemon/state": 4,
+    "substrat/daemon/turns": 16,
+    "substrat/daemon/workspaces": 3,
+    "substrat/demo": 4,
+    "substrat/inside": 5,
+    "substrat/protocol": 1,
+    "substrat/web": 3,
+}
+"""How many calls of each room have more than five positional arguments."""
+
+
+def programs():
+    return [path for path in size.sources() if path.suffix == ".py" and path.parts[0] not in {"tests", "benchmarks"}]
+
+
+def beyond(now, most):
+    """Return what is more than it may be."""
+    return {name: number for name, number in now.items() if number > most.get(name, 0)}
+
+
+def test_no_room_grows_beyond_its_number():
+    now = {name: lines for name, (lines, _) in size.rooms().items()}
+    assert now.keys() == ROOMS.keys()
+    assert not beyond(now, ROOMS)
+
+
+def test_no_file_is_longer_than_two_things():
+    lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in size.sources()}
+    long = {name: length for name, length in lengths.items() if length > LONGEST_FILE}
+    assert not beyond(long, LONG_FILES)
+    assert LONG_FILES.keys() == long.keys(), "an entry whose file is short enough goes"
+
+
+def test_functions_fit_on_a_screen():
+    lengths = {f"{path} {name}": length for path in programs() for name, length in size.functions(path)}
+    long = {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
+    assert not beyond(long, LONG_FUNCTIONS)
+    assert LONG_FUNCTIONS.keys() == long.keys(), "an entry whose function is short enough goes"
+
+
+def test_calls_name_what_would_be_their_sixth_argument():
+    now: dict[str, int] = {}
+    for path in programs():
+        now[size.room(path)] = now.get(size.room(path), 0) + size.long_calls(path)
+    assert {name: number for name, number in now.items() if number} == LONG_CALLS, "a number only goes down"
