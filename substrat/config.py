@@ -230,7 +230,8 @@ class DiskKeys(msgspec.Struct, frozen=True):
         Meta(
             ge=0,
             description="bytes that must be free where the state is for a turn to start, and for a check of a landing to "
-            "begin and to go on; 0: it isn't looked at",
+            "begin and to go on, and where a repository is when the unfolded work of a turn comes in; 0: it isn't looked "
+            "at",
         ),
     ] = 512 * MIB
 

@@ -33,7 +33,7 @@ CHANGES = (
     "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted",
     "protected files reached", "borrowed noted", "clone made", "clone set up", "clone failed", "clone kept",
     "agent renamed", "renaming finished", "settings changed", "address given", "prune intended", "tree pruned",
-    "refs noted", "gate tried", "bell recorded", "bell failed",
+    "refs noted", "agent relocated", "gate tried", "bell recorded", "bell failed",
     "restore intended", "clone restored", "restore failed",
     "landing asked", "landing intended", "landing noted", "landing decided", "wait over", LOST, *SWEPT,
     *(f"tool called: {name_of(tool)}" for tool in TOOLS if not tool.hints.reads_only),

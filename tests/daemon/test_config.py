@@ -62,6 +62,7 @@ GIVEN = [
     ('[clone]\ndir = "/srv/trees"', "clone", "dir", "/srv/trees"),
     ("[clone]\nbundle_bytes = 1048576", "clone", "bundle_bytes", 1 << 20),
     ("[clone]\nturns = 1", "clone", "turns", 1),
+    ("[clone]\nforget_days = 0", "clone", "forget_days", 0.0),
     ("[clone]\nsetup_seconds = 1.5", "clone", "setup_seconds", 1.5),
     ("[clone]\ncheck_seconds = 1.5", "clone", "check_seconds", 1.5),
     ('[clone]\ncheck_room = "setup"', "clone", "check_room", "setup"),

@@ -54,7 +54,7 @@ OF_CLONES = frozenset({
     "bundle made", "bundle imported", "branch moved", "refs copied", "old refs deleted", "tree removed",
     "earlier work noted", "tree restored", "agent.diff", "agent.why", "agent.setup", "agent.merge", "agent.set",
     "agent.forward", "agent.rename", "agent.restore", "agent.checkout", "clone.list", "clone.prune",
-    "clone.prune_refs", "refs noted",
+    "clone.prune_refs", "refs noted", "agent relocated",
 })  # fmt: skip
 """What the part `CLONES` alone comes to: commits, acts and answers."""
 
@@ -366,6 +366,7 @@ class Story:
         self.ask("set", "worker", "env.WORD=x", "network=none")
         assert self.call("agent.forward", agent="worker")["address"].startswith("127.0.77.")
         self.ask("rename", "worker", "maker", done=lambda: "maker" in self.agents())
+        self.ask("set", "maker", f"workspace={self.cloned}")
         self.spawn("broken", self.cloned, "/say never", "--clone", "--base", "broken")
         self.until(lambda: self.state("broken") == "failed", "the failed set-up")
         self.spawn("brief", self.cloned, "/shell echo brief > brief.txt", "--clone")
