@@ -398,9 +398,8 @@ class Story:
         self.ask("suspend", "master", done=lambda: self.stopping("master") or self.state("master") == "suspended")
         self.until(lambda: self.state("master") == "suspended", "the suspension")
         self.ask("send", "master", "never mind", done=lambda: self.accepted("never mind"))
-        number = str(self.messages("master")[-1]["id"])
         dropped = lambda: self.messages("master")[-1]["state"] == "dropped"  # noqa: E731 - it is said once
-        self.ask("messages", "master", "--drop", number, done=dropped)
+        self.ask("messages", "master", "--drop", str(self.messages("master")[-1]["id"]), done=dropped)
         assert dropped()
         for name in ("apprentice", "master"):
             self.ask("rm", name, done=lambda name=name: name not in self.agents())
