@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import BinaryIO
 
 REFUSED, TOO_LARGE, NO_ROOM, TOO_SLOW = 3, 4, 5, 6
@@ -226,40 +226,33 @@ def _unpack(file: BinaryIO, packed: int, found: Measured, quarantine: str, most:
     # A pack grows by objects of the user's that its deltas begin at, too.
     growth = most - found.size + _SMALL
     seconds = _SECONDS + found.size // _BYTES_A_SECOND
-    with _limit(resource.RLIMIT_FSIZE, packed + growth), _limit(resource.RLIMIT_CPU, seconds):
-        _git(quarantine, *line, "--strict", given=file)
+    limits = {resource.RLIMIT_FSIZE: packed + growth, resource.RLIMIT_CPU: seconds}
+    _git(quarantine, *line, "--strict", given=file, limits=limits)
 
 
-@contextmanager
-def _limit(resource_: int, most: int) -> Iterator[None]:
-    """Lower a limit of the processes that are started meanwhile."""
-    soft, hard = resource.getrlimit(resource_)
-    lower = most if soft == resource.RLIM_INFINITY else min(soft, most)
-    resource.setrlimit(resource_, (lower, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource_, (soft, hard))
-
-
-def _git(quarantine: str, *arguments: str, given: BinaryIO | None = None) -> None:
+def _git(quarantine: str, *arguments: str, given: BinaryIO | None = None, limits: Mapping[int, int] | None = None) -> None:
     """Run git with a directory for new objects; raises `Refused`."""
     objects = os.path.dirname(quarantine).replace("\\", "\\\\").replace('"', '\\"')
     environ = {
         **os.environ, "GIT_OBJECT_DIRECTORY": quarantine, "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{objects}"',
     }  # fmt: skip
-    done = subprocess.run(
-        ("git", *arguments), env=environ, stdin=given if given is not None else subprocess.DEVNULL, capture_output=True,
-        check=False,
-    )  # fmt: skip
-    if not done.returncode:
+    stdin = given if given is not None else subprocess.DEVNULL
+    with subprocess.Popen(
+        ("git", *arguments), env=environ, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as git:
+        for limit, most in (limits or {}).items():
+            with suppress(ProcessLookupError):  # it has ended
+                soft, hard = resource.prlimit(git.pid, limit)
+                resource.prlimit(git.pid, limit, (most if soft == resource.RLIM_INFINITY else min(most, soft), hard))
+        said = git.communicate()[1]
+    if not git.returncode:
         return
-    words = done.stderr.decode("utf-8", "replace")
-    if done.returncode == -signal.SIGXFSZ or "File too large" in words:
+    words = said.decode("utf-8", "replace")
+    if git.returncode == -signal.SIGXFSZ or "File too large" in words:
         raise _too_large()
-    if done.returncode == -signal.SIGXCPU:
+    if git.returncode == -signal.SIGXCPU:
         raise Refused(TOO_SLOW, "git takes too much processor time to unfold it")
-    raise Refused(REFUSED, words.strip() or f"git {arguments[0]} ended with {done.returncode}")
+    raise Refused(REFUSED, words.strip() or f"git {arguments[0]} ended with {git.returncode}")
 
 
 # Moving

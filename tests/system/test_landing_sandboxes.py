@@ -20,11 +20,13 @@ case "$*" in
 *'while [ $# -ge 5 ]'*)
     echo look >>started
     while [ -e hold ]; do sleep 0.02; done;;
+*'%(objectname) refs/substrat/'*) echo sweep >>started;;
 *) echo other >>started;;
 esac
 exec {1} "$@"
 """
-"""Notes each sandbox; one in which clones are looked at waits while there is a file `hold`."""
+"""Notes each sandbox; one in which clones are looked at waits while there is a file `hold`. A sweep looks at refs of agents
+that are over, whenever that is due."""
 
 
 class Noted:
@@ -52,7 +54,9 @@ class Noted:
         self.house.ok("wait", *names)
 
     def started(self):
-        return Counter((self.directory / "started").read_text().split())
+        found = Counter((self.directory / "started").read_text().split())
+        del found["sweep"]
+        return found
 
     def land(self, name):
         """Land an agent's work after a commit of the person's, until clones are looked at once more after the answer."""

@@ -15,7 +15,7 @@ from substrat.core.workspaces import work
 if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
 
-_OF_AGENT = re.compile(r"[;:] `substratctl ")
+_OF_AGENT = re.compile(r"(?:[;:]|, or) `substratctl ")
 """How the remedy begins for an agent that is there, behind the reason why its work couldn't be kept."""
 
 
@@ -54,7 +54,7 @@ def contents(clone: Clone) -> Contents:
     )
     failed = () if clone.unkept is None else ("work that couldn't be kept",)
     ignored = ((rest.ignored, "ignored file", "ignored files"),)
-    return Contents(in_no_branch(clone, accepted=False), (*failed, *_counted(lost)), _counted(ignored))
+    return Contents(in_no_branch(clone, accepted=False), (*failed, *counted(lost)), counted(ignored))
 
 
 def in_no_branch(clone: Clone, *, accepted: bool = True) -> tuple[str, ...]:
@@ -68,13 +68,14 @@ def in_no_branch(clone: Clone, *, accepted: bool = True) -> tuple[str, ...]:
     counts = not kept.landed if accepted else clone.is_unlanded
     commits = (kept.ahead if counts else 0, "commit", "commits")
     return (
-        *_counted((commits, (kept.files, "uncommitted file", "uncommitted files"))),
+        *counted((commits, (kept.files, "uncommitted file", "uncommitted files"))),
         *(f"{number} {'commit' if number == 1 else 'commits'} on {name}" for name, number in kept.branches),
-        *_counted(((kept.stashes, "stash", "stashes"),)),
+        *counted(((kept.stashes, "stash", "stashes"),)),
     )
 
 
-def _counted(found: tuple[tuple[int, str, str], ...]) -> tuple[str, ...]:
+def counted(found: tuple[tuple[int, str, str], ...]) -> tuple[str, ...]:
+    """Return numbers of things in words, such as `2 commits`, without those of which there are none."""
     return tuple(f"{number} {one if number == 1 else many}" for number, one, many in found if number)
 
 
@@ -94,12 +95,12 @@ def removal_text(clone: Clone, *, goes: bool) -> str:
     if not goes:
         why = f": {unkept_text(clone)}" if clone.unkept is not None else ""
         return (
-            f"its clone {clone.tree} stays, because {_joined(found.only_here)} {_are(found.only_here)} only there{why}; "
+            f"its clone {clone.tree} stays, because {joined(found.only_here)} {_are(found.only_here)} only there{why}; "
             f"`substratctl clones prune {clone.name}` removes it"
         )
     if not work.describe(clone):
         return "its clone is removed; nothing was made in it"
-    rest = f", with {_joined(found.unlanded)} in no branch" if found.unlanded else ""
+    rest = f", with {joined(found.unlanded)} in no branch" if found.unlanded else ""
     kept = f"; its work is in {clone.ref('')[:-1]} of {clone.repository}{rest}" if clone.kept.wip is not None else ""
     return f"its clone is removed{kept}"
 
@@ -107,7 +108,7 @@ def removal_text(clone: Clone, *, goes: bool) -> str:
 def pruned_text(clone: Clone) -> str:
     """Say that a clone was removed, and which work went with it."""
     found = contents(clone)
-    lost = f", with {_joined(found.only_here)}" if found.only_here else ""
+    lost = f", with {joined(found.only_here)}" if found.only_here else ""
     kept = f"; {clone.ref('')[:-1]} of {clone.repository} stays" if clone.kept.wip is not None else ""
     return f"its clone {clone.tree} is removed{lost}{kept}"
 
@@ -115,15 +116,15 @@ def pruned_text(clone: Clone) -> str:
 def prospect_text(clone: Clone) -> str:
     """Say which work goes if a clone is removed, and which is kept."""
     found = contents(clone)
-    lost = f"for good: {_joined(found.only_here)}" if found.only_here else "nothing that isn't in your repository"
+    lost = f"for good: {joined(found.only_here)}" if found.only_here else "nothing that isn't in your repository"
     why = f" ({unkept_text(clone)})" if clone.unkept is not None else ""
-    kept = f"; in no branch, but in {clone.ref('')[:-1]}: {_joined(found.unlanded)}" if found.unlanded else ""
+    kept = f"; in no branch, but in {clone.ref('')[:-1]}: {joined(found.unlanded)}" if found.unlanded else ""
     return f"{lost}{why}{kept}"
 
 
 def refusal_text(clone: Clone) -> str:
     """Say why a clone stays that holds work."""
-    work = _joined(contents(clone).work)
+    work = joined(contents(clone).work)
     return f"it holds {work}: `substratctl clones prune {clone.name} --unlanded` removes it all the same"
 
 
@@ -136,7 +137,8 @@ def restored_notice(turn: int) -> str:
     )
 
 
-def _joined(words: tuple[str, ...]) -> str:
+def joined(words: tuple[str, ...]) -> str:
+    """Join words as in a sentence: `a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.workspaces.clone_pruning import counted, joined
 from substrat.core.workspaces.clones import PREFIX
 
 if TYPE_CHECKING:
@@ -137,11 +138,12 @@ def prospect_text(left: LeftRefs, gone: Mapping[str, str], look: RefsLook, *, ot
         others: how many refs stay because they hold something that is in no branch.
     """
     if held := _held(look, gone):
-        words = f"with {_joined(held)} in no branch"
+        words = f"with {joined(held)} in no branch"
     else:
         words = "its work has landed" if look.landed else "its last work stays"
-    stay = f"; {_counted(others, 'ref stays', 'refs stay')}, with files that are in no branch" if others else ""
-    return f"{_counted(len(gone), 'ref', 'refs')} in {left.place} of {left.repository}, {words}{stay}"
+    number, *stay = counted(((len(gone), "ref", "refs"), (others, "ref stays", "refs stay")))
+    rest = f"; {stay[0]}, with files that are in no branch" if stay else ""
+    return f"{number} in {left.place} of {left.repository}, {words}{rest}"
 
 
 def removal(name: str) -> str:
@@ -154,7 +156,7 @@ def refusal_text(left: LeftRefs, refs: Mapping[str, str], look: RefsLook, *, has
     held = _held(look, refs)
     if held and going(refs, look, has_clone=has_clone, unlanded=True):
         return (
-            f"{left.place} of {left.repository} has {_joined(held)} in no branch: "
+            f"{left.place} of {left.repository} has {joined(held)} in no branch: "
             f"`substratctl clones prune {left.name} --refs --unlanded` removes its refs all the same"
         )
     return (
@@ -172,18 +174,9 @@ def _held(look: RefsLook, refs: Mapping[str, str]) -> tuple[str, ...]:
         (look.files, "uncommitted file", "uncommitted files"),
         (look.asides, "commit on other branches or in stashes", "commits on other branches or in stashes"),
     )
-    counted = (
+    held = (
         *(work if has_work else ()),
         (kinds.count(_TURN), "turn with files of its own", "turns with files of their own"),
         (kinds.count(_RESTORE), "state before a restore", "states before a restore"),
     )
-    found = tuple(_counted(*count) for count in counted if count[0])
-    return found or (("work",) if has_work else ())
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
-
-
-def _joined(words: tuple[str, ...]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return counted(held) or (("work",) if has_work else ())

@@ -189,6 +189,8 @@ class Keeping:
             text = f"its work couldn't be kept: {problem.message}; it stays in its clone{until}"
             return await until_stored(partial(self._note_failure, clone, turn, problem.message, text))
         after = await until_stored(partial(self._record, clone, turn, kept, unkept))
+        if after.kept.head == clone.kept.head:
+            return after  # an ancestor whose head moves on asks itself
         try:
             await holders.note(self._registry, self._repositories, after)
         except SubstratError as problem:

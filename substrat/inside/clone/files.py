@@ -5,13 +5,6 @@ from __future__ import annotations
 import os
 
 
-def copy(source: str, target: str) -> None:
-    """Copy a file's content."""
-    with open(source, "rb") as given, open(target, "wb") as made:
-        while piece := given.read(1 << 20):
-            made.write(piece)
-
-
 def read(path: str) -> str:
     """Return a file's text; empty: there is none."""
     try:
@@ -33,6 +26,8 @@ def copy_index(source: str, target: str) -> None:
     git takes a file for unchanged that has the size and times of its entry, unless it was changed as late as the index was
     written (git's Documentation/technical/racy-git): a copy that is younger would make it miss such a change.
     """
-    copy(source, target)
+    with open(source, "rb") as given, open(target, "wb") as made:
+        while piece := given.read(1 << 20):
+            made.write(piece)
     time = os.stat(source).st_mtime_ns
     os.utime(target, ns=(time, time))

@@ -40,11 +40,11 @@ class Git(NamedTuple):
     directory: str = "/"
 
     def __call__(self, *arguments: str, given: str = "", fine: tuple[int, ...] = (0,)) -> str:
-        """Run git and return what it prints.
+        """Run git and return its output.
 
         Args:
             arguments: git's arguments.
-            given: what it reads.
+            given: its standard input.
             fine: the exit statuses that are no failure.
 
         Raises:
@@ -58,7 +58,7 @@ class Git(NamedTuple):
     def run(
         self, *arguments: str, given: bytes = b"", output: BinaryIO | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run git, which may fail; `output` takes what it prints."""
+        """Run git, which may fail; `output` is the file that takes its output."""
         return self.command("git", *arguments, given=given, output=output)
 
     def command(
@@ -85,7 +85,7 @@ USERS = Git({"GIT_DIR": REPOSITORY, "GIT_WORK_TREE": "/"})
 
 
 def failure(name: str, done: subprocess.CompletedProcess[bytes]) -> Failed:
-    """Say why a git has failed."""
+    """Return the reason why a git has failed."""
     lines = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     kind = TooLarge if done.returncode == -signal.SIGXFSZ or "File too large" in "".join(lines) else Failed
     return kind(f"git {name}: {lines[-1] if lines else done.returncode}")

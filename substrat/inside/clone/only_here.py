@@ -1,4 +1,4 @@
-"""Counts what no pack takes along: ignored files, and what is in repositories inside the clone."""
+"""Counts the work that no pack takes along: ignored files, and the contents of repositories inside the clone."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def count_submodules(clone: Git, repositories: Sequence[bytes]) -> tuple[int, in
     # git ends where the directory is gone that `core.worktree` names.
     alone = (Git({"GIT_DIR": ".", "GIT_WORK_TREE": "/"}, os.fsdecode(git_dir)) for git_dir in apart)
     commits += sum(_own_commits(git) for git in alone)
-    return commits + len(waiting), files, ignored  # of those that weren't looked at nobody knows
+    return commits + len(waiting), files, ignored  # one that wasn't looked at counts as a commit
 
 
 def _size(directory: bytes) -> int:
@@ -115,7 +115,7 @@ def _own_commits(git: Git) -> int:
 
 
 def _said(git: Git, *arguments: str) -> bytes:
-    """Return what git prints; nothing when it fails, or when there is no repository."""
+    """Return git's output; empty when git fails, or when there is no repository."""
     done = git.run(*arguments)
     return b"" if done.returncode else done.stdout
 

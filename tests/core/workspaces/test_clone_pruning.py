@@ -59,3 +59,15 @@ def test_the_sentences_name_what_stays_and_what_goes():
     assert clone_pruning.pruned_text(one) == (
         "its clone /trees/id is removed, with 1 ignored file; refs/substrat/fix of /my app stays"
     )
+
+
+@pytest.mark.parametrize(
+    "remedy",
+    [
+        "; `substratctl exec fix git status` shows how git fares there",
+        ": `substratctl exec fix git repack -a -d -l -F` makes its deltas anew",
+        ", or `substratctl set fix workspace=DIR` goes on where it is now",
+    ],
+)
+def test_no_command_of_a_removed_agent_is_named(remedy):
+    assert clone_pruning.unkept_text(replace(CLONE, unkept=f"move it back{remedy}")) == "move it back"
