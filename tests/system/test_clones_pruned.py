@@ -93,6 +93,7 @@ def test_work_on_other_branches_and_in_stashes_is_said_and_kept(house, app):
     assert (shown["attention"]["kind"], shown["attention"]["text"]) == ("merge", "1 commit on side, 1 stash")
     assert "send fix TEXT, or accept fix" in house.ctl("ls").out
     assert "1 commit on side · 1 stash" in house.ctl("show", "fix").out
+    assert house.ctl("clones").out.splitlines()[1].split()[2] == "&2"
     said = house.ctl("rm", "fix").out
     left = f"its work is in refs/substrat/fix of {app}, with 1 commit on side and 1 stash in no branch\n"
     assert said.endswith(left), said

@@ -29,7 +29,8 @@ COMMAND = Command(
         "prune removes the clones of agents that have ended or are removed, all of them or those that are named. Each is "
         "kept once more before; the refs in refs/substrat/ of your repository stay. prune --refs removes these: all of a "
         "removed agent, and of one that has ended those of its turns, each once its work is in a branch of yours.\n"
-        "WORK is in no branch yet: commits (+) and uncommitted files (~). ONLY HERE is in the clone and nowhere else."
+        "WORK is in no branch yet: commits (+), uncommitted files (~), other branches and stashes (&). ONLY HERE is in the "
+        "clone and nowhere else."
     ),
 )
 _MEMBERS = (
@@ -73,12 +74,18 @@ def run(arguments: Arguments) -> int:
 def _row(clone: dict[str, object]) -> tuple[str, ...]:
     commits = f"+{clone['ahead']}" if any(one.endswith((" commit", " commits")) for one in _words(clone, "work")) else ""
     files = f"~{clone['files']}" if clone.get("files") else ""
-    work = " ".join(filter(None, (commits, files))) or "-"
+    asides = sum(number for key, number in _kept(clone).items() if key in {"branches", "stashes"})
+    work = " ".join(filter(None, (commits, files, f"&{asides}" if asides else ""))) or "-"
     only = ", ".join(_words(clone, "only_here")) or "-"
     return (
         output.text_of(clone["agent"]), output.text_of(clone["state"]), work, _size(clone.get("bytes")),
         output.text_of(only), output.text_of(clone["repository"]),
     )  # fmt: skip
+
+
+def _kept(clone: dict[str, object]) -> dict[str, int]:
+    value = clone.get("kept_only_here")
+    return value if isinstance(value, dict) else {}
 
 
 def _words(found: dict[str, object], key: str) -> list[str]:
