@@ -44,9 +44,8 @@ LAYERS = {
     "substrat.daemon": {"substrat.daemon", "substrat.notify", *DAEMON},
     "substrat.daemon.failpoints": {"mcp_server.tools", *SHARED},
 }
-for program in ("chatreader", "chatcopier"):
-    LAYERS["substrat.daemon.chats"].add(f"substrat.{program}")
-LAYERS["substrat.daemon.clones"] |= {"substrat.inside", "substrat.branchmover"}
+for floor in ("sandboxes", "chats", "clones"):
+    LAYERS[f"substrat.daemon.{floor}"].add("substrat.inside")
 
 # A room (the longest that holds a module counts) and what of ours it may import. `substrat` itself stands for its version.
 ARROWS = {
@@ -85,10 +84,8 @@ ARROWS = {
     "substrat.cli.transcripts": {"substrat.cli", "substrat.core.programs.transcript"},
     "substrat.cli.verbs.logs": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},
     "substrat.cli.verbs.transcript": {"substrat.cli", "substrat.core.programs.transcript", *SHARED},
-    "substrat.chatreader": {"substrat.core.programs.cursor.chat_store"},
-    "substrat.chatcopier": set(),
+    "substrat.inside.chatreader": {"substrat.core.programs.cursor.chat_store"},
     "substrat.inside": {"substrat.inside"},
-    "substrat.branchmover": set(),
     "substrat.cli.verbs.doctor": {"substrat", "substrat.cli", "substrat.doctor", "substrat.netdoctor", *SHARED},
     "substrat.netdoctor": {"sandbox.netlaunch", "sandbox.netrelay", "substrat.core", *SHARED},
     "substrat.netreader": set(),

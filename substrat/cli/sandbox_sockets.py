@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "netjoiner.py")
+_PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "inside", "netjoiner.py")
 _BATCH = 32
 """Sockets of each family that are made at once: making them takes a process, some 30 ms."""
 _PATIENCE = 10.0

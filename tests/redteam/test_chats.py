@@ -10,8 +10,8 @@ import uuid
 
 import pytest
 
-from substrat import chatcopier
 from substrat.daemon import failpoints
+from substrat.inside import chatcopier
 from tests.redteam.hostile import PROGRAM, said
 
 OWN = "os.path.join(os.path.expanduser('~/.cursor/chats'), hashlib.md5(os.getcwd().encode()).hexdigest())"

@@ -1,4 +1,4 @@
-"""The user's chats in `~/.cursor/chats`: asks `substrat.chatreader` in a sandbox for them; never opens one itself."""
+"""The user's chats in `~/.cursor/chats`: asks `inside.chatreader` in a sandbox for them; never opens one itself."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-import substrat.chatreader
-from sandbox.spec import Bind, Directory, Mount, Tmpfs
+from sandbox.spec import Bind, Directory, Mount
 from substrat.core.programs.table import PROGRAM
-from substrat.daemon.sandboxes import oneshot, program
+from substrat.daemon.sandboxes import oneshot
+from substrat.daemon.sandboxes.inside import inside
 from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing, WorkspaceUnusable
+from substrat.inside import chatreader
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,16 +22,8 @@ if TYPE_CHECKING:
 
 _CHATS = "/run/chats"
 _OWN = "/run/own"
-_LIBRARY = "/run/library"
 _MOST_OWN = 100
 """How many chats are shown that aren't among the user's yet: each is a mount, which costs some 0.1 ms."""
-_MODULES = (
-    "substrat/__init__.py",
-    "substrat/core/__init__.py",
-    *PROGRAM.chat_modules,
-    "substrat/chatreader.py",
-)
-_START = f"import sys; sys.path.insert(0, {_LIBRARY!r}); from substrat.chatreader import main; sys.exit(main(sys.argv[1:]))"
 
 
 class Chat(msgspec.Struct, frozen=True):
@@ -179,12 +172,9 @@ class Chats:
             own: the directories that it sees in `_OWN`, by name.
             arguments: its command line.
         """
-        python, needs = program.find_python()
-        root = os.path.dirname(os.path.dirname(os.path.realpath(substrat.chatreader.__file__)))
+        command, shown = inside(chatreader, *arguments, modules=PROGRAM.chat_modules)
         mounts: tuple[Mount, ...] = (
-            Tmpfs("/run", 1 << 20),
-            *(Bind(path, path) for path in needs),
-            *(Bind(os.path.join(root, module), f"{_LIBRARY}/{module}") for module in _MODULES),
+            *shown,
             Directory(_OWN),
             *(Bind(path, f"{_OWN}/{name}", held=True) for name, path in own.items()),
         )
@@ -192,7 +182,6 @@ class Chats:
             physical = os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
             mounts += (Bind(physical, _CHATS, held=True),)
         unreadable = await self._unreadable() if self._unreadable is not None else ()
-        command = (python, "-I", "-S", "-c", _START, *arguments)
         done = await oneshot.run(await self._find_bubblewrap(), command, mounts, "/", unreadable)
         if done.status != 0:
             said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]

@@ -4,7 +4,7 @@ A chat begins in the agent's own directory, `<state>/agents/<uuid>/chats/<md5>/<
 is moved to the user's `~/.cursor/chats/<md5>/<session>`, where the user's own cursor-agent finds it, and from then on only
 that one directory of the user's is shown to the agent. So no agent sees or changes another's chat.
 
-The chat is an agent's work, so `substrat.chatcopier` copies it in a sandbox that sees the two directories. The daemon only
+The chat is an agent's work, so `inside.chatcopier` copies it in a sandbox that sees the two directories. The daemon only
 gives the finished copy its name. Each step can be cut short by a kill and is done again at the turn's next end:
 
 1. the chat is copied into `.substrat-<agent>-…` in the user's folder (the copy of an earlier attempt is removed);
@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
-import substrat.chatcopier
-from sandbox.spec import Bind, Mount, Tmpfs
-from substrat.chatcopier import REFUSED
+from sandbox.spec import Bind, Mount
 from substrat.core.programs.table import PROGRAM
-from substrat.daemon.sandboxes import chat_places, oneshot, program
+from substrat.daemon.sandboxes import chat_places, oneshot
+from substrat.daemon.sandboxes.inside import inside
 from substrat.daemon.state import damaged_files
 from substrat.daemon.workspaces import checking
 from substrat.errors import Refused, SandboxFailed, SessionMissing, SubstratError, WorkspaceUnusable
+from substrat.inside import chatcopier
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.sessions")
 
-_FROM, _TO, _PROGRAM = "/run/from", "/run/to", "/run/chatcopier.py"
+_FROM, _TO = "/run/from", "/run/to"
 _CLEANING_SECONDS = 20
 """How long the end of a move waits until its copy is removed."""
 
@@ -272,24 +272,21 @@ class Sessions:
         self._trash.discard(own)
 
     async def _copy(self, source: str, target: str) -> None:
-        python, needs = program.find_python()
+        command, shown = inside(chatcopier, _FROM, _TO)
         mounts: tuple[Mount, ...] = (
-            Tmpfs("/run", 1 << 20),
-            *(Bind(path, path) for path in needs),
-            Bind(os.path.realpath(substrat.chatcopier.__file__), _PROGRAM),
+            *shown,
             Bind(source, _FROM, held=True),
             Bind(target, _TO, writable=True, held=True),
         )
-        start = f"import sys; sys.path.insert(0, '/run'); import chatcopier; sys.exit(chatcopier.main({[_FROM, _TO]!r}))"
         try:
             bubblewrap, unreadable = await self._find_bubblewrap(), await self._unreadable()
-            done = await oneshot.run(bubblewrap, (python, "-I", "-S", "-c", start), mounts, "/", unreadable)
+            done = await oneshot.run(bubblewrap, command, mounts, "/", unreadable)
         except WorkspaceUnusable as problem:
             raise NotMoved(problem.message) from None
         if done.status:
             said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
             why = said or f"copying it ended with exit status {done.status}"
-            raise NotMoved(why if done.status == REFUSED else f"it can't be copied: {why}")
+            raise NotMoved(why if done.status == chatcopier.REFUSED else f"it can't be copied: {why}")
 
     async def rescue(self, directory: str, session: str) -> None:
         """Move a chat to the user's chats whose agent's records are gone, so that another agent can adopt it.

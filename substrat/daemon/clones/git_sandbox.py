@@ -6,22 +6,18 @@ git has no network, no hooks and no helpers, and it sees and writes only the dir
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import msgspec
 
-import substrat.inside
 from sandbox import host
-from sandbox.spec import Bind, Tmpfs
 from substrat.daemon.sandboxes import oneshot, tame_git
-from substrat.daemon.sandboxes.program import find_python
+from substrat.daemon.sandboxes.inside import inside
 from substrat.errors import SandboxFailed
 from substrat.inside.clone import main
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-    from types import ModuleType
 
     from sandbox.host import Bubblewrap
     from sandbox.spec import Mount
@@ -34,10 +30,6 @@ _FILE_BYTES = 4 << 30
 
 _ALONE = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
 """git reads no configuration of the user's, and takes no lock for a look."""
-
-
-LIBRARY = "/run/substrat/library"
-"""Where sandboxes show `substrat.inside`; of `substrat` there is nothing else, not even an `__init__.py`."""
 
 
 class GitFailed(SandboxFailed):
@@ -135,24 +127,6 @@ def said(done: OneshotResult) -> str:
     complaints = [line for line in lines if line.startswith("fatal: ")] or lines
     words = complaints[-1] if complaints else f"it ended with {done.status}"
     return "".join(character if character.isprintable() else "?" for character in words)[:500]
-
-
-def inside(program: ModuleType, *arguments: str) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
-    """Return the command that runs a program of `substrat.inside` in a sandbox, and the mounts that it needs.
-
-    Args:
-        program: its module, with a function `main`.
-        arguments: its arguments.
-    """
-    python, needs = find_python()
-    package = substrat.inside.__name__.replace(".", "/")
-    mounts: tuple[Mount, ...] = (
-        Tmpfs("/run", 1 << 20),
-        *(Bind(path, path) for path in needs),
-        Bind(os.path.dirname(os.path.realpath(substrat.inside.__file__)), f"{LIBRARY}/{package}"),
-    )
-    start = f"import sys; sys.path[:0] = [{LIBRARY!r}]; from {program.__name__} import main; sys.exit(main(sys.argv[1:]))"
-    return (python, "-I", "-S", "-c", start, *arguments), mounts
 
 
 def clone_program(request: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[Mount, ...]]:

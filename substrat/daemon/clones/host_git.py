@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from substrat.branchmover import Job
 from substrat.core.workspaces import branch_holders, drivers, landing_outcome
 from substrat.daemon.clones.repository import NOTHING, RefMoved
 from substrat.daemon.kernel import descriptors, helper
 from substrat.daemon.sandboxes import build_spec, tame_git
 from substrat.daemon.workspaces import git_written
 from substrat.errors import Conflict
+from substrat.inside.branchmover import Job
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from subprocess import CompletedProcess
 
-    from substrat.branchmover import Answer
     from substrat.core.workspaces.branch_holders import Holder
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.drivers import GitSettings, Programs
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.moving import BranchMover, Ready
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
+    from substrat.inside.branchmover import Answer
 
 _QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 """git on the host asks nothing, writes no index for a look, and says what it says in English."""

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from substrat import branchmover
-from substrat.branchmover import Answer
 from substrat.daemon.kernel import descriptors, helper, sandbox_process
 from substrat.errors import Conflict
+from substrat.inside import branchmover
+from substrat.inside.branchmover import Answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from substrat.branchmover import Job
+    from substrat.inside.branchmover import Job
 
 _PROGRAM = f"""\
 import sys

@@ -15,7 +15,8 @@ import trio
 from sandbox.spec import Bind
 from substrat.core.workspaces import clone_lacks
 from substrat.core.workspaces.clones import PREFIX
-from substrat.daemon.clones.git_sandbox import GitFailed, inside, said
+from substrat.daemon.clones.git_sandbox import GitFailed, said
+from substrat.daemon.sandboxes.inside import inside
 from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.workspaces import git_places
 from substrat.errors import SandboxFailed, SubstratError
@@ -379,8 +380,8 @@ class Repositories:
         """
         wanted = _encoded({ref: (commit, None) for ref, commit in refs.items()})
         words = (clone.ref("wip"), clone.base or "-", _branch(clone) or "-", clone.ref("turns"), wanted)
-        numbers = (str(room.most), str(room.free))
-        line, shown = inside(packtaker, _PACK, _quarantine(clone), *numbers, *sorted(set(refs.values())))
+        arguments = (_PACK, _quarantine(clone), str(room.most), str(room.free), *sorted(set(refs.values())))
+        line, shown = inside(packtaker, *arguments)
         try:
             done = await self._sandbox.run(
                 ("/bin/sh", "-c", _IMPORT, "sh", *words, *line),
@@ -412,8 +413,7 @@ class Repositories:
         quarantine = _quarantine(clone)
         if not await trio.to_thread.run_sync(os.path.lexists, quarantine):
             return
-        done = await self._sandbox.run(("rm", "-rf", quarantine), self.adding(clone.git_dir))
-        if done.status:
+        if (done := await self._sandbox.run(("rm", "-rf", quarantine), self.adding(clone.git_dir))).status:
             raise SandboxFailed(f"{quarantine} can't be removed: {said(done)}")
 
     async def state(self, clone: Clone) -> CloneState:

@@ -11,7 +11,7 @@ OUTSIDE = [
     path
     for package in ("sandbox", "substrat")
     for path in sorted((ROOT / package).rglob("*.py"))
-    if not re.match(r"substrat/(core/programs|cursor_api|standin|demo|chatreader\.py)", str(path.relative_to(ROOT)))
+    if not re.match(r"substrat/(core/programs|cursor_api|standin|demo|inside/chatreader\.py)", str(path.relative_to(ROOT)))
 ]
 OWN = re.compile(
     r"(^|/)\.cursor\b(?!\.)|\.config/cursor|auth\.json|CURSOR_\w|store\.db|(?<!own-)mcp\.json|stream-json|--(output-format|trust|force(?!-)|"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from sandbox.spec import Bind
-from substrat.daemon.clones.git_sandbox import LIBRARY, GitSandbox
+from substrat.daemon.clones.git_sandbox import GitSandbox
 from substrat.daemon.sandboxes import tame_git
+from substrat.daemon.sandboxes.inside import LIBRARY
 from substrat.daemon.sandboxes.oneshot import OneshotResult
 
 if TYPE_CHECKING:

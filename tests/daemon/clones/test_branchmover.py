@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from substrat.branchmover import Job
 from substrat.core.workspaces.drivers import Programs
 from substrat.daemon.clones import moving
 from substrat.daemon.clones.host_git import HostGit, Move
 from substrat.daemon.clones.repository import RefMoved
 from substrat.daemon.kernel import helper
 from substrat.errors import Conflict
+from substrat.inside.branchmover import Job
 
 PLAIN = Programs(lambda name: name == "tr", frozenset())
 LARGE = "large\n" * 40_000
