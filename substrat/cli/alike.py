@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import difflib
-
 from substrat import errors
-from substrat.cli.connection import Connection
-from substrat.cli.output import NO_AGENT
 
+_NO_AGENT = "there is no agent '"
+"""So begins the error about an agent that there isn't, whoever makes it."""
 _ALIKE = 0.66
 """The least likeness, as difflib counts it: of three letters one may be wrong, or two change places."""
 
 
-def with_hint(sentence: str) -> str:
+def hinted(problem: errors.SubstratError) -> errors.SubstratError:
     """Add the name that was probably meant to the error about an unknown agent, if there is an agent of such a name."""
-    name, quote, rest = sentence.removeprefix(NO_AGENT).partition("'")
+    if not problem.message.startswith(_NO_AGENT):
+        return problem
+    # Imported here because most names are those of agents.
+    import difflib
+
+    from substrat.cli.connection import Connection
+
+    name, quote, rest = problem.message.removeprefix(_NO_AGENT).partition("'")
     try:
         with Connection(timeout=1) as connection:
             known = [str(agent.get("name")) for agent in connection.call_list("agent.list", fields=["name"])]
     except errors.SubstratError:
-        return sentence  # it is true without a hint
-    close = difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
-    return f"{NO_AGENT}{name}{quote}: did you mean {close[0]!r}?{rest.removeprefix(':')}" if close else sentence
+        return problem  # it is true without a hint
+    if close := difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE):
+        return type(problem)(f"{_NO_AGENT}{name}{quote}: did you mean {close[0]!r}?{rest.removeprefix(':')}")
+    return problem

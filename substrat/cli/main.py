@@ -7,7 +7,7 @@ import os
 import sys
 
 from substrat import __version__, errors
-from substrat.cli import options, output
+from substrat.cli import alike, options, output
 from substrat.cli.table import COMMAND_NAME, VERBS
 
 TYPE_CHECKING = False
@@ -60,7 +60,7 @@ def _run(line: list[str]) -> int:
             return _show_version()
         return int(module.run(arguments))
     except errors.SubstratError as problem:
-        return output.complain(problem)
+        return output.complain(alike.hinted(problem))
 
 
 def _find_verb(line: list[str]) -> tuple[str | None, list[str]]:

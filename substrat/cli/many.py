@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from substrat import errors
-from substrat.cli import output
+from substrat.cli import alike, output
 from substrat.cli.connection import as_object
 from substrat.cli.options import Option
 
@@ -109,7 +109,7 @@ def settle(outcomes: Sequence[object]) -> tuple[list[object], int]:
     status = errors.DONE
     for outcome in outcomes:
         if isinstance(outcome, errors.SubstratError):
-            failed = output.complain(outcome)
+            failed = output.complain(alike.hinted(outcome))
             status = status or failed
         else:
             results.append(outcome)

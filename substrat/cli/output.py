@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     Agent = dict[str, object]
     Rows = Sequence[Sequence[str]]
 
-NO_AGENT = "there is no agent '"
-"""So begins the error about an agent that there isn't, whoever makes it."""
 BOLD, DIM, RED, GREEN, YELLOW, BLUE, MAGENTA, CYAN = "1", "2", "31", "32", "33", "34", "35", "36"
 _STATE_COLOURS = {"running": GREEN, "queued": CYAN, "suspended": YELLOW, "failed": RED, "ended": DIM}
 
@@ -91,13 +89,7 @@ def complain(problem: errors.SubstratError) -> int:
     Returns:
         Its exit status.
     """
-    sentence = problem.message
-    if sentence.startswith(NO_AGENT):
-        # Imported here because most names are those of agents.
-        from substrat.cli import alike
-
-        sentence = alike.with_hint(sentence)
-    note(sentence)
+    note(problem.message)
     return problem.exit_status
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from substrat import errors
-from substrat.cli import agent_rows, attention, output, waiting
+from substrat.cli import agent_rows, alike, attention, output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.table import VERBS
@@ -69,7 +69,7 @@ def run(arguments: Arguments) -> int:
     elif agents or not unknown:
         _print_table(agents, whole=arguments.flag("all"))
     for problem in unknown:
-        output.complain(problem)
+        output.complain(alike.hinted(problem))
     return errors.NOT_FOUND if unknown else errors.DONE
 
 
