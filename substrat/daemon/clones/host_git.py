@@ -4,7 +4,7 @@ Before either it is asked what it is configured to do there, which runs no progr
 gives the same answer, because conditions (`includeIf`) ask for places.
 
 A branch that is checked out moves with `git merge --ff-only` in that checkout, as the user would do it, but under the
-settings of `tame_git.PERSONS`, and wholly or not at all (`branchmover`).
+settings of `tame_git.PERSONS`, and wholly or not at all (`inside/branch`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from substrat.daemon.kernel import descriptors, helper
 from substrat.daemon.sandboxes import build_spec, tame_git
 from substrat.daemon.workspaces import git_written
 from substrat.errors import Conflict
-from substrat.inside.branchmover import Job
+from substrat.inside.branch.job import Job
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.moving import BranchMover, Ready
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
-    from substrat.inside.branchmover import Answer
+    from substrat.inside.branch.job import Answer
 
 _QUIET = {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
 """git on the host asks nothing, writes no index for a look, and says what it says in English."""

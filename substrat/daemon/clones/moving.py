@@ -7,25 +7,26 @@ import os
 import shlex
 import sys
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from substrat.daemon.kernel import descriptors, helper, sandbox_process
 from substrat.errors import Conflict
-from substrat.inside import branchmover
-from substrat.inside.branchmover import Answer
+from substrat.inside.branch import main
+from substrat.inside.branch.job import WHOLE, Answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from substrat.inside.branchmover import Job
+    from substrat.inside.branch.job import Job
 
 _PROGRAM = f"""\
 import sys
-sys.path.append({os.path.dirname(branchmover.__file__)!r})
-import branchmover
-sys.exit(branchmover.main(int(sys.argv[1]), sys.stdin.buffer.read()))
+sys.path.append({str(Path(main.__file__).parents[3])!r})
+from {main.__name__} import main
+sys.exit(main(int(sys.argv[1]), sys.stdin.buffer.read()))
 """
 """Python compiles a program that is run by its path anew each time, which takes longer than git."""
 _SECONDS = 1800.0
@@ -46,7 +47,7 @@ class Ready:
 
 
 class BranchMover:
-    """Runs `branchmover`.
+    """Runs `substrat.inside.branch`.
 
     Args:
         directory: where the files lie by whose locks the next daemon sees which landing's git lives.
@@ -161,7 +162,7 @@ class BranchMover:
 
 def _written(how: str, job: Job, environment: Mapping[str, str]) -> bytes:
     words = (how, *job[1:], *(f"{name}={value}" for name, value in environment.items()))
-    return b"".join(os.fsencode(word) + b"\0" for word in words) + branchmover.WHOLE
+    return b"".join(os.fsencode(word) + b"\0" for word in words) + WHOLE
 
 
 def _read(printed: bytes) -> Answer:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OF_WORKTREE = ("index", "HEAD", "ORIG_HEAD", "logs/HEAD")
 """In a worktree's own git directory (gitrepository-layout(5))."""
 _COPIES = ("index.substrat", "index.substrat-look")
-"""Beside `index`, while `branchmover` moves a branch."""
+"""Beside `index`, while `inside/branch` moves a branch."""
 _PACKED = "packed-refs"
 """In the git directory that all worktrees share, as the files of branches are."""
 _HEAD_BYTES = 512

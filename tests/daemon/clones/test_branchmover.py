@@ -17,7 +17,7 @@ from substrat.daemon.clones.host_git import HostGit, Move
 from substrat.daemon.clones.repository import RefMoved
 from substrat.daemon.kernel import helper
 from substrat.errors import Conflict
-from substrat.inside.branchmover import Job
+from substrat.inside.branch.job import Job
 
 PLAIN = Programs(lambda name: name == "tr", frozenset())
 LARGE = "large\n" * 40_000
