@@ -163,10 +163,10 @@ def test_many_files_are_kept(house, app):
 
 
 def test_checkouts_of_other_forms(house, app):
-    """One with CRLF, pointers of LFS and a hook, and one inside it whose files differ by their case."""
+    """One with CRLF, a filter that no machine has and a hook, and one inside it whose files differ by their case."""
     git(house, app, "config", "core.autocrlf", "true")
     (app / "crlf.txt").write_bytes(b"a\r\nb\r\n")
-    (app / ".gitattributes").write_text("*.bin filter=lfs diff=lfs merge=lfs -text\n")
+    (app / ".gitattributes").write_text("*.bin filter=media diff=media merge=media -text\n")
     (app / "a.bin").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:" + "a" * 64 + "\nsize 5\n")
     (app / ".git" / "hooks" / "post-checkout").write_text("#!/bin/sh\ntouch ran\n")
     (app / ".git" / "hooks" / "post-checkout").chmod(0o755)

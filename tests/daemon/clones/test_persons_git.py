@@ -28,7 +28,7 @@ async def test_includes_and_conditions_count_in_linked_worktrees_too(room):
     room = room.again()
     found = await room.landing_git.persons_git(room.clone, None, ())
     assert (found.settings.name, found.settings.email) == ("Me", "work@example.invalid")
-    assert (found.settings.filters, found.rules) == ({"odd": ("sh tool",)}, {})
+    assert (found.settings.filters["odd"], found.rules) == (("sh tool",), {})
     checkout = await room.checkout("linked")
     beside = await room.landing_git.persons_git(room.clone, checkout, ())
     assert beside.settings == found.settings._replace(attributes="~/rules")

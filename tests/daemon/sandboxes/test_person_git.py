@@ -62,7 +62,7 @@ def test_includes_are_read_where_they_stand_and_conditions_are_kept(home, found)
 def test_a_file_that_includes_itself_comes_to_an_end(home, found):
     (home / ".gitconfig").write_text("[include]\npath = ~/.gitconfig\n[user]\nname = n\n")
     assert names(found())[-1] == ("user.name", "n")
-    assert "files are read at most" in found().absent[0]
+    assert any("files are read at most" in text for text in found().absent)
 
 
 def test_no_file_is_read_that_an_agent_may_lead_to_another_one(home, found, tmp_path):
@@ -86,16 +86,15 @@ def test_odd_files_are_told_and_hold_nobody_up(home, found):
     (home / ".config" / "git" / "ignore").mkdir()
     (home / ".config" / "git" / "attributes").symlink_to("attributes")
     person = found()
-    assert len(person.unread) == 3
-    assert all("can't be read" in text for text in person.absent)
+    assert len(person.unread) == len([text for text in person.absent if "can't be read" in text]) == 3
 
 
 def test_a_filter_is_told_whose_program_is_not_shown(home, found, tmp_path):
     (tmp_path / "shown").mkdir()
-    program = tmp_path / "shown" / "git-lfs"
-    (home / ".gitconfig").write_text('[filter "lfs"]\nclean = git-lfs clean -- %f\nrequired = true\n')
-    assert found().filters == {"lfs": "git-lfs clean -- %f"}
-    assert "git's filter lfs" in found().absent[0]
+    program = tmp_path / "shown" / "git-media"
+    (home / ".gitconfig").write_text('[filter "media"]\nclean = git-media clean -- %f\nrequired = true\n')
+    assert found().filters["media"] == "git-media clean -- %f"
+    assert any("git's filter media" in text for text in found().absent)
     program.write_text("")
     program.chmod(0o755)
-    assert found().absent == ()
+    assert not any("filter media" in text for text in found().absent)
