@@ -87,8 +87,8 @@ ARROWS = {
     "substrat.inside.chatreader": {"substrat.core.programs.cursor.chat_store"},
     "substrat.inside": {"substrat.inside"},
     "substrat.cli.verbs.doctor": {"substrat", "substrat.cli", "substrat.doctor", "substrat.netdoctor", *SHARED},
-    "substrat.netdoctor": {"sandbox.netlaunch", "sandbox.netrelay", "substrat.core", *SHARED},
-    "substrat.netreader": set(),
+    "substrat.netdoctor": {"substrat.core", *SHARED},
+    "substrat.netprobe": {"sandbox.netlaunch", "sandbox.netrelay", "substrat.inside.netjoiner"},
     "substrat.doctor": {"sandbox", "substrat.core", "substrat.config", "substrat.daemon.sandboxes.program", *SHARED},
     "substrat.cursor_api": {
         "substrat.cursor_api",
@@ -163,7 +163,7 @@ def test_who_may_import_which_library(name, path):
         assert not tops & {"trio", "asyncio"}
     if name in {"mcp_server.conversation", "mcp_server.tools"}:
         assert not tops & {"trio", "asyncio", "socket", "time"}
-    if name != "substrat.netreader":
+    if name != "substrat.netprobe":
         assert "pyroute2" not in tops
     if name != "substrat.web.metrics":
         assert "prometheus_client" not in tops

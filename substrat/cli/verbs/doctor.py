@@ -17,17 +17,16 @@ from substrat.cli.verbs.version import restart
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from substrat.doctor import CheckResult
-    from substrat.netdoctor import NetworkReport
 
 COMMAND = Command(
     "doctor",
     VERBS["doctor"],
-    options=(Option("--network", value="NAME", about="look at the filtered network of this agent's running turn instead"),),
+    options=(Option("--network", value="NAME", about="try the filtered network of this agent's running turn instead"),),
     notes="Each line is good, weaker (agents run, but something is missing) or broken (they can't), with the remedy. "
-    "--network needs the extra 'net' (pyroute2).",
+    "--network also looks for ways past the allow-list where the extra 'net' (pyroute2) is installed.",
 )
 _MARKS = {"good": ("✓", output.GREEN), "weaker": ("!", output.YELLOW), "broken": ("✗", output.RED)}
 
@@ -35,7 +34,7 @@ _MARKS = {"good": ("✓", output.GREEN), "weaker": ("!", output.YELLOW), "broken
 def run(arguments: Arguments) -> int:
     """Print the findings and return the exit status."""
     if (name := arguments.value("network")) is not None:
-        return _look_at_network(name, as_json=arguments.json)
+        return _try_network(name, as_json=arguments.json)
     # Imported here because its own imports are heavy, and no other verb needs them.
     from substrat import doctor
 
@@ -48,15 +47,15 @@ def run(arguments: Arguments) -> int:
     if arguments.json:
         output.put_json({"agents_can_run": works, "checks": [finding._asdict() for finding in findings]})
     else:
-        _print_findings(findings, {})
+        _print_findings(findings)
         if any(finding.name in {"agent program", "login"} and finding.state != doctor.GOOD for finding in findings):
             sys.stdout.write(f"without an account: {_STAND_IN}\n")
         sys.stdout.write("agents can run here\n" if works else "agents can't run here\n")
     return errors.DONE if works else errors.FAILED
 
 
-def _print_findings(findings: Iterable[CheckResult], facts: Mapping[str, Iterable[str]]) -> None:
-    """Print findings for people, each with its remedy and the facts that it was made from."""
+def _print_findings(findings: Iterable[CheckResult]) -> None:
+    """Print findings for people, each with its remedy."""
     colour, columns = output.has_colour(sys.stdout), output.terminal_width(sys.stdout)
     for finding in findings:
         mark, tint = _MARKS[finding.state]
@@ -64,42 +63,23 @@ def _print_findings(findings: Iterable[CheckResult], facts: Mapping[str, Iterabl
         sys.stdout.write(f"{output.paint(mark, tint, on=colour)} {finding.name:<14} {detail}\n")
         if finding.remedy:
             sys.stdout.write(f"  {'':<14} → {output.wrapped(output.one_line(finding.remedy), 19, columns)}\n")
-        for fact in facts.get(finding.name, ()):
-            shown = output.wrapped(output.one_line(fact), 17, columns)
-            sys.stdout.write(output.paint(f"  {'':<14} {shown}", output.DIM, on=colour) + "\n")
 
 
-def _look_at_network(name: str, *, as_json: bool) -> int:
+def _try_network(name: str, *, as_json: bool) -> int:
     """Print the findings about the network of an agent's running turn, and return the exit status."""
     from substrat import netdoctor
 
     with Connection() as connection:
-        agent = connection.call_object("agent.show", agent=name)
-        network = connection.call_object("agent.network", agent=name)
-    report = netdoctor.examine(agent, network)
+        report = netdoctor.examine(name, lambda: connection.call_object("agent.network", agent=name))
     works = all(finding.state != netdoctor.BROKEN for finding in report.findings)
     if as_json:
-        output.put_json({"agent": agent["name"], "form": report.mode, "network_works": works, **_network_facts(report)})
+        checks = [finding._asdict() for finding in report.findings]
+        output.put_json({"agent": name, "form": report.form, "network_works": works, "checks": checks})
     else:
-        print(f"{agent['name']}: filtered ({report.mode} form)")
-        _print_findings(report.findings, netdoctor.facts(report))
+        print(f"{name}: filtered ({report.form} form)")
+        _print_findings(report.findings)
         print("the network works" if works else "the network doesn't work")
     return errors.DONE if works else errors.FAILED
-
-
-def _network_facts(report: NetworkReport) -> dict[str, object]:
-    found = report.found
-    return {
-        "links": [link._asdict() for link in found.links],
-        "addresses": [address._asdict() for address in found.addresses],
-        "routes": [route._asdict() for route in found.routes],
-        "rules": None if found.rules is None else [rule._asdict() for rule in found.rules],
-        "sockets": None if found.sockets is None else [one._asdict() for one in found.sockets],
-        "ipv6": found.ipv6,
-        "allow": list(report.allow),
-        "denials": [dict(denial) for denial in report.denials],
-        "checks": [finding._asdict() for finding in report.findings],
-    }
 
 
 _STAND_IN = "'SUBSTRAT_AGENT_BINARY=$(command -v cursor-agent-standin) substratd' runs a stand-in that acts by a script"
