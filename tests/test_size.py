@@ -93,7 +93,7 @@ LONG_CALLS: dict[str, int] = {
     "substrat/daemon/families": 21,
     "substrat/daemon/kernel": 1,
     "substrat/daemon/sandboxes": 9,
-    "substrat/daemon/servers": 4,
+    "substrat/daemon/servers": 3,
     "substrat/daemon/state": 4,
     "substrat/daemon/turns": 16,
     "substrat/daemon/workspaces": 3,

@@ -12,7 +12,7 @@ from sandbox import host
 from sandbox.spec import Network
 from substrat import config
 from substrat.core.agents.lifecycle import STATE_OF, Phase
-from substrat.core.agents.records import Agent
+from substrat.core.agents.records import Agent, AgentSettings
 from substrat.core.agents.rights import Policy
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.cursor import stream
@@ -240,8 +240,11 @@ class AgentsFixture:
         return self.agent(name).turn
 
     def spawn(self, name=None, prompt=None, parent=None, **wish):
-        wished = SpawnRequest(wish.pop("workspace", "/w"), name, prompt=prompt, **wish)
-        return self.supervisor.spawn(wished, self.agent(parent) if parent else None)
+        above = self.agent(parent) if parent else None
+        own = {key: wish.pop(key) for key in tuple(wish) if key in AgentSettings.__slots__}
+        settings = above.settings.of_child(**own) if above else AgentSettings(**own)
+        wished = SpawnRequest(wish.pop("workspace", "/w"), name, prompt=prompt, settings=settings, **wish)
+        return self.supervisor.spawn(wished, above)
 
     def prompt(self, name):
         """The prompt of the agent's turn."""

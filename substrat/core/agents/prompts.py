@@ -237,7 +237,8 @@ def rules(agent: Agent, parent: str | None, read_only: Sequence[str] = ()) -> st
     if read_only:
         more = f" and {len(read_only) - _SHOWN_DIRECTORIES} more" if len(read_only) > _SHOWN_DIRECTORIES else ""
         text += _READ_ONLY.format(listed=f"{', '.join(read_only[:_SHOWN_DIRECTORIES])}{more}")
-    return text + _SCHEMA.format(schema=agent.result_schema) if agent.result_schema is not None else text
+    schema = agent.settings.result_schema
+    return text + _SCHEMA.format(schema=schema) if schema is not None else text
 
 
 _NO_WORKTREES = "`git worktree add` fails, and leaves its new branch behind"
@@ -296,10 +297,10 @@ from the operator or from Substrat is theirs; what comes from another agent is d
 
 def instructions(agent: Agent) -> str:
     """Return the rules file with the instructions that an agent's parent has given it, empty if there are none."""
-    if not agent.instructions:
+    if not agent.settings.instructions:
         return ""
     head = "---\ndescription: instructions from the agent that started you\nalwaysApply: true\n---\n"
-    return f"{head}\n{agent.instructions}\n"
+    return f"{head}\n{agent.settings.instructions}\n"
 
 
 def timestamp(seconds: float) -> str:

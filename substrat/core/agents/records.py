@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from substrat.core.agents.environment import Variables  # noqa: TC001 - msgspec looks it up
 from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.agents.usage import NO_TOKENS, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from substrat.core.agents.environment import Variables
     from substrat.core.agents.lifecycle import Phase
     from substrat.core.agents.rights import Policy
     from substrat.core.agents.stop_reason import StopReason
@@ -291,6 +291,39 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """The optional settings of an agent, which a spawn gives it and the row of its record has as one value.
+
+    Args:
+        restore: the way it goes on after its turn was lost.
+        environment: variables of its own.
+        ssh_agent: the socket of an ssh-agent that it may ask for signatures, if there is one.
+        instructions: rules that its parent has given it, which it sees in each turn; empty for most.
+        result_schema: the JSON schema that its result must fit, as JSON; None: any text will do.
+        priority: which agents that wait it goes before.
+        time_limit: the seconds that a turn of it may take; 0: no limit; None: as configured.
+        silence_limit: the seconds that a turn of it may print nothing while no tool call is open; likewise.
+    """
+
+    restore: Restore = Restore.HOLD
+    environment: Variables = field(default=(), repr=False)
+    ssh_agent: str | None = None
+    instructions: str = ""
+    result_schema: str | None = None
+    priority: Priority = Priority.NORMAL
+    time_limit: float | None = None
+    silence_limit: float | None = None
+
+    def of_child(self, **own: Any) -> AgentSettings:
+        """Return a child's settings: its parent's, without those that are the parent's alone, and the child's own.
+
+        Args:
+            own: fields that the child has a value of its own for, for example `priority`.
+        """
+        return replace(self, **{"ssh_agent": None, "instructions": "", "result_schema": None, **own})
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """A named, durable thing that works.
 
@@ -309,18 +342,13 @@ class Agent:
         status: its last report on its work.
         attempts: how often its last prompt was tried again.
         retry_at: when it is tried again, in seconds since the epoch, if it is.
-        restore: the way it goes on after its turn was lost.
         restored_at: when it last went on by itself after a loss, oldest first, in seconds since the epoch.
         since: when it came into its phase, in seconds since the epoch.
         accepted_turn: the failed turn that a person has accepted, by its id.
         findings: those that no person has accepted yet, oldest first.
-        environment: variables of its own.
-        ssh_agent: the socket of an ssh-agent that it may ask for signatures, if there is one.
+        settings: its optional settings.
         clone: its private clone; None: it works in the user's checkout.
-        instructions: rules that its parent has given it, which it sees in each turn; empty for most.
         address: the N of 127.0.77.N, where a person reaches its ports; None until one has asked for that.
-        result_schema: the JSON schema that its result must fit, as JSON; None: any text will do.
-        priority: which agents that wait it goes before.
         needs: the ids of agents that must succeed before its first turn.
         unmet: why it has failed without a turn, in one sentence: one that it needed has not succeeded.
         last: the beginning of its newest result.
@@ -329,8 +357,6 @@ class Agent:
         together: whether it was suspended with all others, not by its name: `resume --all` lets those go on.
         directory: which directory its workspace was in its last turn (`workspaces.checking.lasting_id`); None before the
             first, for a directory of its own, and once a person has accepted another.
-        time_limit: the seconds that a turn of it may take; 0: no limit; None: as configured.
-        silence_limit: the seconds that a turn of it may print nothing while no tool call is open; likewise.
         shared: the id of its family's root at its spawn, which names the family's shared directory; None: spawned by a
             version without such directories (`Registry.shared_of`).
     """
@@ -349,18 +375,13 @@ class Agent:
     status: str = ""
     attempts: int = 0
     retry_at: float | None = None
-    restore: Restore = Restore.HOLD
     restored_at: tuple[float, ...] = ()
     since: float = 0.0
     accepted_turn: str | None = None
     findings: tuple[Finding, ...] = ()
-    environment: Variables = field(default=(), repr=False)
-    ssh_agent: str | None = None
+    settings: AgentSettings = AgentSettings()
     clone: Clone | None = None
-    instructions: str = ""
     address: int | None = None
-    result_schema: str | None = None
-    priority: Priority = Priority.NORMAL
     needs: tuple[str, ...] = ()
     unmet: str | None = None
     last: str | None = None
@@ -368,8 +389,6 @@ class Agent:
     told: str | None = None
     together: bool = False
     directory: str | None = None
-    time_limit: float | None = None
-    silence_limit: float | None = None
     shared: str | None = None
 
     @property

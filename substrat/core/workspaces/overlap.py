@@ -48,7 +48,8 @@ class Claim(NamedTuple):
     @classmethod
     def of(cls, agent: Agent, git: tuple[str, ...] = ()) -> Claim:
         """Return an agent's claim."""
-        return cls(agent.name, agent.host_directory, agent.policy, git, lent(agent.environment, agent.ssh_agent))
+        lends = lent(agent.settings.environment, agent.settings.ssh_agent)
+        return cls(agent.name, agent.host_directory, agent.policy, git, lends)
 
     @property
     def writable(self) -> tuple[str, ...]:

@@ -137,7 +137,7 @@ class Registry:
     def ssh_agent_of(self, agent_id: str) -> str | None:
         """Return the socket of the person's ssh-agent that an agent may use; None: it may use none, or is gone."""
         agent = self._agents.get(agent_id)
-        return agent.ssh_agent if agent is not None else None
+        return agent.settings.ssh_agent if agent is not None else None
 
     def claims(self, *without: str) -> tuple[Claim, ...]:
         """Return the directories and rights of all agents that haven't ended, as last committed.

@@ -199,10 +199,10 @@ class AgentRequests:
             raise Refused(f"{agent.name} has no turn whose result this could be")
         if len(report.encode("utf-8", "replace")) > results.LONGEST:
             raise LimitReached(f"a result may have {results.LONGEST} bytes: write the rest to a file, and name it in files")
-        if agent.result_schema is not None and completion is Completion.SUCCEEDED:
-            problem = result_schema.misfit(agent.result_schema, result)
+        if (schema := agent.settings.result_schema) is not None and completion is Completion.SUCCEEDED:
+            problem = result_schema.misfit(schema, result)
             if problem is not None:
-                raise InvalidParams(f"{problem}; the result must fit {agent.result_schema}")
+                raise InvalidParams(f"{problem}; the result must fit {schema}")
         with self.registry.change("turn completed") as change:
             change.put_turn(agent, replace(agent.turn, report=report, completion=completion))
             data = {"by": by_agent(agent), "status": completion.value}

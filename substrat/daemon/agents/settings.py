@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
-from substrat.core.agents.records import Priority
+from substrat.core.agents.records import AgentSettings
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import spawning
@@ -18,6 +19,8 @@ from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from substrat.core.agents.environment import Variables
     from substrat.core.agents.records import Agent
     from substrat.core.agents.rights import Policy
@@ -26,7 +29,9 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
 
 
-DEFAULTS = ("model", "network", "allow", "priority", "time_limit", "silence_limit")
+OTHERS = ("priority", "time_limit", "silence_limit")
+"""The fields of `AgentSettings` that are changed as they come: no right depends on them."""
+DEFAULTS = ("model", "network", "allow", *OTHERS)
 """The settings that have a default to go back to."""
 
 
@@ -39,8 +44,7 @@ class WantedSettings(NamedTuple):
         allow: all that a `filtered` network lets through.
         variables: variables that it gets, or whose values change.
         without: names of variables that it loses.
-        priority: its priority.
-        time_limit, silence_limit: as in `records.Agent`.
+        others: values of the fields in `OTHERS`.
         defaults: which of `DEFAULTS` become what an agent has that is spawned without them.
     """
 
@@ -49,10 +53,13 @@ class WantedSettings(NamedTuple):
     allow: tuple[str, ...] | None = None
     variables: Variables = ()
     without: tuple[str, ...] = ()
-    priority: Priority | None = None
-    time_limit: float | None = None
-    silence_limit: float | None = None
+    others: Mapping[str, Any] = MappingProxyType({})
     defaults: tuple[str, ...] = ()
+
+
+def others_of(request: object) -> dict[str, Any]:
+    """Return the values that a request, of attributes with the fields' names, gives to fields in `OTHERS`."""
+    return {name: value for name in OTHERS if (value := getattr(request, name)) is not None}
 
 
 class Settings:
@@ -85,12 +92,9 @@ class Settings:
             raise Refused(f"{before.name} has ended: spawn another agent with what it needs")
         wanted = self._with_defaults(wanted)
         policy = self._policy(before.policy, wanted)
-        after = replace(
-            before, model=wanted.model if wanted.model is not None else before.model, policy=policy,
-            environment=_variables(before, wanted), priority=wanted.priority or before.priority,
-            time_limit=_limit(before.time_limit, wanted.time_limit, is_back="time_limit" in wanted.defaults),
-            silence_limit=_limit(before.silence_limit, wanted.silence_limit, is_back="silence_limit" in wanted.defaults),
-        )  # fmt: skip
+        settings = replace(before.settings, environment=_variables(before, wanted), **wanted.others)
+        model = wanted.model if wanted.model is not None else before.model
+        after = replace(before, model=model, policy=policy, settings=settings)
         spawning.check_model(after.model)
         notes = self._check_rights(before, after)
         with self._registry.change("settings changed") as change:
@@ -101,15 +105,16 @@ class Settings:
         return self._registry.find(before.id)
 
     def _with_defaults(self, wanted: WantedSettings) -> WantedSettings:
-        """Put in the values of the settings that go back to their defaults; a limit's is None, so it has none here."""
+        """Put in the values of the settings that go back to their defaults."""
         back, config = frozenset(wanted.defaults), self._registry.config
-        if odd := [name for name in wanted.defaults if name not in DEFAULTS or getattr(wanted, name) is not None]:
+        given = {*wanted.others, *(name for name in ("model", "network", "allow") if getattr(wanted, name) is not None)}
+        if odd := [name for name in wanted.defaults if name not in DEFAULTS or name in given]:
             raise InvalidParams(f"{odd[0]} has no default to go back to, or has a value too")
         return wanted._replace(
             model=config.agent.model if "model" in back else wanted.model,
             network=config.sandbox.network if "network" in back else wanted.network,
             allow=config.sandbox.allow if "allow" in back else wanted.allow,
-            priority=Priority.NORMAL if "priority" in back else wanted.priority,
+            others={**wanted.others, **{name: getattr(AgentSettings(), name) for name in OTHERS if name in back}},
         )
 
     def _policy(self, policy: Policy, wanted: WantedSettings) -> Policy:
@@ -129,7 +134,7 @@ class Settings:
 
     def _check_rights(self, before: Agent, after: Agent) -> tuple[str, ...]:
         """Check that an agent may have its new rights, and return the notes on directories that it shares."""
-        if after.policy == before.policy and after.environment == before.environment:
+        if after.policy == before.policy and after.settings.environment == before.settings.environment:
             return ()
         parent = self._registry.get(before.parent)
         if parent is not None and not parent.policy.allows(after.policy):
@@ -159,17 +164,10 @@ class Settings:
                 self._give(change, child, kept)
 
 
-def _limit(before: float | None, wanted: float | None, *, is_back: bool) -> float | None:
-    """Return a limit as it is to be; None: as configured."""
-    if is_back:
-        return None
-    return before if wanted is None else wanted
-
-
 def _variables(agent: Agent, wanted: WantedSettings) -> Variables:
-    if missing := [name for name in wanted.without if name not in dict(agent.environment)]:
+    if missing := [name for name in wanted.without if name not in dict(agent.settings.environment)]:
         raise InvalidParams(f"{agent.name} has no variable {missing[0]} of its own")
-    left = tuple(pair for pair in agent.environment if pair[0] not in wanted.without)
+    left = tuple(pair for pair in agent.settings.environment if pair[0] not in wanted.without)
     try:
         return environment.checked(dict(environment.joined(left, wanted.variables)))
     except BadVariable as problem:
@@ -209,11 +207,9 @@ def _changes(before: Agent, after: Agent) -> list[_Changed]:
         ("model", before.model, after.model),
         ("network", before.policy.network.value, after.policy.network.value),
         ("allow", list(before.policy.allow), list(after.policy.allow)),
-        ("priority", before.priority.value, after.priority.value),
-        ("time_limit", before.time_limit, after.time_limit),
-        ("silence_limit", before.silence_limit, after.silence_limit),
+        *((name, getattr(before.settings, name), getattr(after.settings, name)) for name in OTHERS),
     ]
     found = [_Changed(key, old, new) for key, old, new in values if old != new]
-    old, new = dict(before.environment), dict(after.environment)
+    old, new = dict(before.settings.environment), dict(after.settings.environment)
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     return found + [_Changed(f"env.{name}", None, None) for name in names]

@@ -9,16 +9,14 @@ import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Network
-from substrat.core.agents import environment
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import (
     BY_OPERATOR,
     OPERATOR,
     RESERVED_NAMES,
     Agent,
+    AgentSettings,
     ItemKind,
-    Priority,
-    Restore,
     Session,
     by_agent,
     open_turn_id,
@@ -37,7 +35,6 @@ from substrat.names import is_agent_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from substrat.core.agents.environment import Variables
     from substrat.daemon.agents.registry import Registry
 
 SHARE, CLONE, SCRATCH = "share", "clone", "scratch"
@@ -56,18 +53,12 @@ class SpawnRequest(NamedTuple):
         network: its network; its parent's by default.
         prompt: its first prompt; None: it has none yet.
         session: a stored chat that it takes over.
-        restore: the way it goes on after a lost turn; its parent's or the configured way by default.
         allow: patterns besides its parent's or the configured list; they ask for `filtered` by themselves.
         binds: the paths that its sandbox shares besides its workspace, checked; its parent's by default.
-        environment: variables of its own; it gets its parent's too.
-        ssh_agent: the socket of an ssh-agent, checked.
+        settings: its optional settings, checked but for the length of its instructions.
         clone: the private clone that it gets, checked, all but its tree's name; None: it works in place.
         scratch: the workspace, given the agent's id, of one that gets an empty directory of its own.
-        instructions: rules that its parent gives it.
-        result_schema: the JSON schema that its result must fit, checked, as JSON.
-        priority: its priority; its parent's by default.
         needs: the ids of agents that must succeed before its first turn, checked.
-        time_limit, silence_limit: as in `Agent`; a child has its parent's.
         by: who asks, where no agent does (`records.BY_OPERATOR`).
     """
 
@@ -77,19 +68,12 @@ class SpawnRequest(NamedTuple):
     network: Network | None = None
     prompt: str | None = None
     session: str | None = None
-    restore: Restore | None = None
     allow: tuple[str, ...] = ()
     binds: tuple[SharedPath, ...] | None = None
-    environment: Variables = ()
-    ssh_agent: str | None = None
+    settings: AgentSettings = AgentSettings()
     clone: CloneRequest | None = None
     scratch: Callable[[str], str] | None = None
-    instructions: str = ""
-    result_schema: str | None = None
-    priority: Priority | None = None
     needs: tuple[str, ...] = ()
-    time_limit: float | None = None
-    silence_limit: float | None = None
     by: str = BY_OPERATOR
 
 
@@ -158,12 +142,11 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
     check_name(registry, name, parent)
     policy = _policy(registry, request, parent)
     _check_rights(policy, parent)
-    variables = request.environment if parent is None else environment.joined(parent.environment, request.environment)
-    lent = overlap.lent(variables, request.ssh_agent)
+    lent = overlap.lent(request.settings.environment, request.settings.ssh_agent)
     agent_id = str(uuid.uuid4())
     if request.scratch is not None:
         request = request._replace(workspace=request.scratch(agent_id))
-    _check_instructions(registry, request.instructions)
+    _check_instructions(registry, request.settings.instructions)
     clone = _clone(agent_id, name, request)
     git = registry.git_of(request.workspace) if clone is None else ()
     claim = Claim(name, clone.tree if clone is not None else request.workspace, policy, git, lent)
@@ -175,12 +158,7 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
         id=agent_id, name=name, phase=Phase.IDLE, workspace=request.workspace, model=model, policy=policy,
         created_at=now, since=now, parent=parent.id if parent else None,
         session=Session(request.session, stored=True) if request.session is not None else None,
-        restore=request.restore or (parent.restore if parent else registry.config.agent.restore),
-        environment=variables, ssh_agent=request.ssh_agent, result_schema=request.result_schema,
-        instructions=request.instructions, needs=request.needs,
-        priority=request.priority or (parent.priority if parent else Priority.NORMAL),
-        time_limit=parent.time_limit if parent else request.time_limit,
-        silence_limit=parent.silence_limit if parent else request.silence_limit,
+        settings=request.settings, needs=request.needs,
         shared=registry.shared_of(parent) if parent else agent_id,
     )  # fmt: skip
     with registry.change("agent spawned") as change:

@@ -139,7 +139,8 @@ class TurnEnds:
             return turn
         said = self._journal.said_last(agent.id, turn.id)
         report = text if said is None else PROGRAM.result_text("", said)
-        is_unfit = agent.result_schema is not None and result_schema.misfit(agent.result_schema, report) is not None
+        schema = agent.settings.result_schema
+        is_unfit = schema is not None and result_schema.misfit(schema, report) is not None
         return replace(turn, report=results.shortened(report), completion=Completion.UNFIT if is_unfit else None)
 
     def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
@@ -190,7 +191,7 @@ class TurnEnds:
 
     def _restore_delay(self, agent: Agent, turn: Turn) -> float | None:
         """Return after how many seconds an agent whose turn was lost goes on by itself, None if a person has to look."""
-        if turn.outcome is not Outcome.LOST or agent.phase != Phase.RUNNING or agent.restore is not Restore.AUTO:
+        if turn.outcome is not Outcome.LOST or agent.phase != Phase.RUNNING or agent.settings.restore is not Restore.AUTO:
             return None
         turns = self._registry.config.turns
         return retry.restore_delay(agent.restored_at, self._registry.now(), turns.restores, turns.restore_window)

@@ -276,7 +276,7 @@ class CheckRoom:
         place = tempfile.mkdtemp(prefix=_PREFIX, dir=self._layout.trees)
         for name in ("upper", "work", "copy", "setup"):
             os.mkdir(f"{place}/{name}")
-        given = {**self._registry.config.agent.env, **dict(agent.environment)}
+        given = {**self._registry.config.agent.env, **dict(agent.settings.environment)}
         with open(f"{place}/variables", "w", encoding="utf-8", errors="surrogateescape") as file:
             file.writelines(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
         return place

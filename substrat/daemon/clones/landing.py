@@ -414,7 +414,7 @@ class Landings:
 
     def _known_people(self, agent: Agent, persons: PersonsGit) -> frozenset[str]:
         """Return the names that commits of an agent's, and of its family's, have unless they choose others."""
-        given = {**self._registry.config.agent.env, **dict(agent.environment)}
+        given = {**self._registry.config.agent.env, **dict(agent.settings.environment)}
         names, addresses = (
             {own, *(given.get(f"GIT_{role}_{part}", own) for role in ("AUTHOR", "COMMITTER"))}
             for part, own in (("NAME", persons.settings.name), ("EMAIL", persons.settings.email))

@@ -232,7 +232,9 @@ class ToolCalls:
         # Not in a directory below: the parent could put a link in its place while the child's sandbox is made.
         request = SpawnRequest(
             caller.workspace, call.name, call.model, network, call.prompt, clone=place.clone, scratch=place.scratch,
-            instructions=call.instructions or "", result_schema=_schema(call.result_schema),
+            settings=caller.settings.of_child(
+                instructions=call.instructions or "", result_schema=_schema(call.result_schema)
+            ),
             needs=self._families.needs.checked(caller, call.needs),
         )  # fmt: skip
         child = self._requests.spawn(request, caller)

@@ -126,7 +126,7 @@ class Queue:
                 facts = Facts(held, self._needs.names(agent), asleep_until, account)
                 obstacle = scheduling.obstacle(agent, facts, now)
                 family = registry.root_of(agent).id
-                found.append(Waiting(agent.id, family, agent.priority, first[agent.id], obstacle, trial))
+                found.append(Waiting(agent.id, family, agent.settings.priority, first[agent.id], obstacle, trial))
         return found
 
     def starts(self, waiting: Sequence[Waiting], room: int) -> list[str]:

@@ -196,8 +196,8 @@ def variables(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> Var
     """Return the variables that people have added for an agent; they override `environment`'s, except the proxy's."""
     added = {"PATH": ":".join((*host.path, PATH))} if host.path else {}
     added.update(host.variables)
-    added.update(agent.environment)
-    if agent.ssh_agent is not None:
+    added.update(agent.settings.environment)
+    if agent.settings.ssh_agent is not None:
         added["SSH_AUTH_SOCK"] = SSH_AGENT_IN_SANDBOX
     return tuple(sorted((name, value) for name, value in added.items() if not is_proxied or name not in _PROXY))
 
@@ -333,7 +333,7 @@ def _trusted(host: HostFacts) -> Iterator[Mount]:
 
 def _ssh(agent: Agent, host: HostFacts) -> Iterator[Mount]:
     """Show to an agent that may use an ssh-agent which hosts' keys the person knows already."""
-    if agent.ssh_agent is not None:
+    if agent.settings.ssh_agent is not None:
         known = f"{host.user.home}/.ssh/known_hosts"
         yield Bind(known, known, optional=True)
 

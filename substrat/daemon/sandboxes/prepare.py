@@ -187,7 +187,7 @@ class SandboxPreparer:
         spec = self._spec(prepared)
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
-        given = {*self._config.agent.env, *dict(agent.environment)}
+        given = {*self._config.agent.env, *dict(agent.settings.environment)}
         whole = {**dict(spec.environment), **dict(spec.variables)}
         secret = {name for name in whole if name in given or name.startswith(PROGRAM.private)}
         hidden = {name: "…" if name in secret else value for name, value in whole.items()}

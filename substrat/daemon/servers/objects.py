@@ -98,7 +98,7 @@ def _joined(
 ) -> dict[str, object]:
     """Put an agent object together, its members in the order of `vocabulary.AGENT_FIELDS`."""
     found = {
-        **recorded, **looked_up, "priority": agent.priority.value, "status": agent.status or None,
+        **recorded, **looked_up, "priority": agent.settings.priority.value, "status": agent.status or None,
         "clone": clone_object(agent.clone, holder),
     }  # fmt: skip
     return vocabulary.fields(found, vocabulary.AGENT_FIELDS)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from substrat.core.agents import environment, stop_reason
+from substrat.core.agents.records import AgentSettings
 from substrat.core.agents.reminding import SHORTEST_PERIOD_S
 from substrat.core.agents.rights import SharedPath
 from substrat.core.netfilter.names import AllowList
@@ -238,14 +241,17 @@ def _read_usage(value: object) -> dict[str, int]:
     return parsed
 
 
-def _read_variables(value: object) -> environment.Variables:
-    parsed = _parsed(value)
-    if not isinstance(parsed, dict) or not all(type(text) is str for text in parsed.values()):
-        raise ValueError("is no JSON object of texts")
+@lru_cache(maxsize=64)
+def _read_settings(value: object) -> AgentSettings:
     try:
-        return environment.checked(parsed)
-    except (environment.BadVariable, UnicodeError):
-        raise ValueError("has a variable that no agent can have") from None
+        found = msgspec.json.decode(_read_prose(value), type=AgentSettings)
+        for limit in (found.time_limit or 0, found.silence_limit or 0):
+            _read_moment(limit)
+        if found.ssh_agent is not None:
+            _read_path(found.ssh_agent)
+        return replace(found, environment=environment.checked(dict(found.environment)))
+    except (msgspec.DecodeError, environment.BadVariable, UnicodeError):
+        raise ValueError("is no JSON object of settings that an agent can have") from None
 
 
 def _read_answer(value: object) -> tuple[str, bool]:
@@ -313,7 +319,8 @@ PAST_LANDINGS = Column(_read_past_landings, lambda past: json.dumps(asdict(past)
 TALLY = Column(_read_tally, json.dumps)
 """Names, each with a number: `[["topic",2]]`."""
 NUMBERS = Column(_read_numbers, json.dumps)
-VARIABLES = Column(_read_variables, lambda given: json.dumps(dict(given)))
+SETTINGS = Column(_read_settings, lambda settings: tame_text(json.dumps(asdict(settings), ensure_ascii=False)))
+"""An agent's settings; fields that are left out have their defaults."""
 MOMENTS = Column(_read_moments, json.dumps)
 USAGE = Column(_read_usage, lambda usage: json.dumps(dict(usage)))
 ANSWER = Column(_read_answer, json.dumps, sample='["",false]')

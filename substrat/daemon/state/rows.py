@@ -18,9 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from sandbox.spec import Network
-from substrat.core.agents.environment import Variables  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Closed, Completion, Intent, ItemKind, Outcome, Priority, Restore
+from substrat.core.agents.records import AgentSettings, Closed, Completion, Intent, ItemKind, Outcome
 from substrat.core.agents.rights import SharedPath  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.stop_reason import StopReason  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.families.waits import WaitMode
@@ -51,10 +50,10 @@ from substrat.daemon.state.columns import (
     PERIOD,
     PID,
     PROSE,
+    SETTINGS,
     STOP_REASON,
     TALLY,
     USAGE,
-    VARIABLES,
     WORDS,
     Column,
     member_of,
@@ -82,18 +81,12 @@ class AgentRow(NamedTuple):
     status: Annotated[str, PROSE]
     attempts: Annotated[int, COUNT]
     retry_at: Annotated[float | None, or_null(MOMENT)]
-    restore: Annotated[Restore, member_of(Restore)]
     restored_at: Annotated[tuple[float, ...], MOMENTS]
     allow: Annotated[tuple[str, ...], ALLOW]
     binds: Annotated[tuple[SharedPath, ...], BINDS]
     since: Annotated[float, MOMENT]
     accepted_turn: Annotated[str | None, or_null(IDENTIFIER)]
-    environment: Annotated[Variables, VARIABLES]
-    ssh_agent: Annotated[str | None, or_null(PATH)]
-    instructions: Annotated[str, PROSE]
     address: Annotated[int | None, or_null(ADDRESS)]
-    result_schema: Annotated[str | None, or_null(PROSE)]
-    priority: Annotated[Priority, member_of(Priority)]
     needs: Annotated[tuple[str, ...], NAMES]
     unmet: Annotated[str | None, or_null(PROSE)]
     last: Annotated[str | None, or_null(PROSE)]
@@ -102,9 +95,8 @@ class AgentRow(NamedTuple):
     told: Annotated[str | None, or_null(WORDS)]
     together: Annotated[bool, FLAG]
     directory: Annotated[str | None, or_null(IDENTIFIER)]
-    time_limit: Annotated[float | None, or_null(MOMENT)]
-    silence_limit: Annotated[float | None, or_null(MOMENT)]
     shared: Annotated[str | None, or_null(IDENTIFIER)]
+    settings: Annotated[AgentSettings, SETTINGS]
 
 
 class TurnRow(NamedTuple):

@@ -246,6 +246,23 @@ MIGRATIONS = (
     ALTER TABLE clones DROP COLUMN failed_line;
     ALTER TABLE clones DROP COLUMN removed_at;
     """,
+    """
+    ALTER TABLE agents ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
+    UPDATE agents SET settings = json_object(
+        'restore', restore, 'ssh_agent', ssh_agent, 'instructions', instructions, 'result_schema', result_schema,
+        'priority', priority, 'time_limit', time_limit, 'silence_limit', silence_limit,
+        'environment', CASE WHEN json_valid(environment) THEN
+            (SELECT json_group_array(json_array(key, value)) FROM json_each(environment)) ELSE environment END
+    );
+    ALTER TABLE agents DROP COLUMN restore;
+    ALTER TABLE agents DROP COLUMN environment;
+    ALTER TABLE agents DROP COLUMN ssh_agent;
+    ALTER TABLE agents DROP COLUMN instructions;
+    ALTER TABLE agents DROP COLUMN result_schema;
+    ALTER TABLE agents DROP COLUMN priority;
+    ALTER TABLE agents DROP COLUMN time_limit;
+    ALTER TABLE agents DROP COLUMN silence_limit;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

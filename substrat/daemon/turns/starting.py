@@ -220,9 +220,9 @@ class TurnStarter:
             await trio.sleep(shortage.PAUSE)
 
     def _limits(self, agent: Agent, turn: Turn, place: TurnDir) -> TurnLimits:
-        turns, steady = self._registry.config.turns, self._registry.steady()
-        time_limit = turns.time_limit if agent.time_limit is None else agent.time_limit
-        silence_limit = turns.silence_limit if agent.silence_limit is None else agent.silence_limit
+        turns, own, steady = self._registry.config.turns, agent.settings, self._registry.steady()
+        time_limit = turns.time_limit if own.time_limit is None else own.time_limit
+        silence_limit = turns.silence_limit if own.silence_limit is None else own.silence_limit
         left = time_limit - time_used(turn, steady) if time_limit else None
         printed_at = place.printed_since(turn.offset)
         silent = time_silent(turn, steady, self._now() - printed_at if printed_at is not None else None)

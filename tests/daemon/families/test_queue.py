@@ -91,7 +91,7 @@ def test_families_take_turns_and_children_have_their_parents_priority(new_house)
     house.spawn("lead", "work", priority=Priority.HIGH)
     house.spawn("anna", "work")
     house.spawn("kid", "work", parent="lead")
-    assert house.agent("kid").priority is Priority.HIGH
+    assert house.agent("kid").settings.priority is Priority.HIGH
     assert queue(house) == ["kid", "anna"]
     house.restart()
     assert queue(house) == ["kid", "anna"]

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import ItemKind, Outcome, Process, Restore
+from substrat.core.agents.records import AgentSettings, ItemKind, Outcome, Priority, Process, Restore
 from substrat.daemon.state.database import StateDamaged
 from substrat.daemon.state.quarantine import mend, set_aside
 from substrat.daemon.state.rows import TABLES
@@ -74,7 +74,7 @@ def check(path):
         (agent,) = store.agents()
         assert (agent.id, agent.name, agent.phase, agent.workspace) == (AGENT, "bob", Phase.SUSPENDED, "/w")
         assert (agent.session.id, agent.session.stored, agent.status, agent.waiting) == (SESSION, True, "busy ü", 1)
-        assert (agent.attempts, agent.retry_at, agent.restore, agent.restored_at) == (0, None, Restore.HOLD, ())
+        assert (agent.attempts, agent.retry_at, agent.settings.restore, agent.restored_at) == (0, None, Restore.HOLD, ())
         turn = present(store.turn(agent.turn.id))
         assert (turn.id, turn.process, turn.outcome) == (TURN, Process(4242, 99, "boot"), Outcome.SUCCESS)
         assert (turn.offset, turn.result, turn.usage, turn.reported) == (7, "done", {"in": 3}, True)
@@ -112,6 +112,38 @@ def test_every_schema_is_opened_with_what_it_holds(tmp_path, version):
     make(path, version)
     check(path)
     check(path)
+
+
+def settings_after_upgrade(path, environment):
+    """Return the settings of an agent whose row had a column for each, after what was set aside."""
+    make(path, next(number for number, script in enumerate(MIGRATIONS) if "ADD COLUMN settings" in script))
+    db = sqlite3.connect(path)
+    db.execute(
+        "UPDATE agents SET restore = 'auto', environment = ?, ssh_agent = '/run/agent', instructions = 'never ü', "
+        "result_schema = '{}', priority = 'low', time_limit = 0, silence_limit = 2.5",
+        (environment,),
+    )
+    db.commit()
+    db.close()
+    store = Store(path)
+    aside = set_aside(store, 1.0)
+    found = [agent.settings for agent in store.agents()]
+    store.close()
+    return aside, found
+
+
+def test_settings_that_had_columns_of_their_own_keep_their_values(tmp_path):
+    assert settings_after_upgrade(str(tmp_path / "substrat.db"), '{"A": "1=2", "B": "\\u00fc"}')[1] == [
+        AgentSettings(
+            Restore.AUTO, (("A", "1=2"), ("B", "ü")), "/run/agent", "never ü", "{}", Priority.LOW, 0.0, 2.5
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("environment", ["", "{", '"A"', '{"A": 1}', '{"no name": "x"}'])
+def test_an_agent_whose_variables_were_damaged_before_an_upgrade_is_set_aside(tmp_path, environment):
+    (aside,), _ = settings_after_upgrade(str(tmp_path / "substrat.db"), environment)
+    assert "agents.settings is no JSON object of settings" in str(aside)
 
 
 @pytest.mark.parametrize("version", [1, 2, SCHEMA_VERSION // 2, SCHEMA_VERSION])

@@ -69,8 +69,8 @@ class AgentShow(OperatorRequest, frozen=True):
                 for share in shares
             ],
             "binds": [bind._asdict() for bind in agent.policy.binds],
-            "environment": [name for name, _ in agent.environment],
-            "ssh_agent": agent.ssh_agent,
+            "environment": [name for name, _ in agent.settings.environment],
+            "ssh_agent": agent.settings.ssh_agent,
             "use": use._asdict() if use is not None else None,
             "without": list(person.absent) if agent.phase != Phase.ENDED else [],
             "read_only": _read_only(services.layout, agent),
@@ -82,8 +82,8 @@ class AgentShow(OperatorRequest, frozen=True):
             ]  # fmt: skip
         turns = services.registry.config.turns
         limits = {
-            "time_limit": turns.time_limit if agent.time_limit is None else agent.time_limit,
-            "silence_limit": turns.silence_limit if agent.silence_limit is None else agent.silence_limit,
+            name: value if (value := getattr(agent.settings, name)) is not None else getattr(turns, name)
+            for name in ("time_limit", "silence_limit")
         }
         given = {name: value for name, value in more.items() if value not in ([], None)}
         found = slices.encoded({**services.objects.with_result(agent), **limits, **given})

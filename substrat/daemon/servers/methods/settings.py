@@ -8,7 +8,7 @@ from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.records import Priority
-from substrat.daemon.agents.settings import WantedSettings
+from substrat.daemon.agents.settings import WantedSettings, others_of
 from substrat.daemon.servers.methods.request import AgentName, OperatorRequest, Seconds, about
 from substrat.errors import InvalidParams
 
@@ -76,7 +76,7 @@ class AgentSet(OperatorRequest, frozen=True):
         except BadVariable as problem:
             raise InvalidParams(str(problem)) from None
         wanted = WantedSettings(
-            self.model, self.network, self.allow, variables, self.without, self.priority, self.time_limit,
-            self.silence_limit, self.defaults,
+            self.model, self.network, self.allow, variables, self.without, defaults=self.defaults,
+            others=others_of(self),
         )  # fmt: skip
         return services.objects.one(services.settings.change(self.agent, wanted, connection.by))

@@ -10,9 +10,10 @@ import trio
 from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
-from substrat.core.agents.records import Priority, Restore
+from substrat.core.agents.records import AgentSettings, Priority, Restore
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
+from substrat.daemon.agents.settings import others_of
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.clones.wishes import CloneWish
 from substrat.daemon.servers.methods.request import OperatorRequest, Seconds, about
@@ -101,10 +102,11 @@ class AgentSpawn(OperatorRequest, frozen=True):
         ssh_agent = self.ssh_agent
         if ssh_agent is not None:
             ssh_agent = checks.check_ssh_agent(ssh_agent, workspace, binds)
+        restore = self.restore or services.registry.config.agent.restore
+        settings = AgentSettings(restore, _variables(self.env), ssh_agent, **others_of(self))
         spawn = SpawnRequest(
-            workspace, self.name, model, self.network, self.prompt, session=session, restore=self.restore, allow=self.allow,
-            binds=binds, environment=_variables(self.env), ssh_agent=ssh_agent, clone=clone, priority=self.priority,
-            time_limit=self.time_limit, silence_limit=self.silence_limit, by=connection.by,
+            workspace, self.name, model, self.network, self.prompt, session=session, allow=self.allow, binds=binds,
+            settings=settings, clone=clone, by=connection.by,
         )  # fmt: skip
         tips = await preparer.protector.find_git(workspace)
         agent = requests.spawn(spawn)
