@@ -20,7 +20,8 @@ def parameters(node):
     if isinstance(node, ast.ClassDef):
         made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
         if not made:
-            return [one.target.id for one in node.body if isinstance(one, ast.AnnAssign)]
+            fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+            return [one.target.id.lstrip("_") for one in fields if "init=False" not in ast.unparse(one)]
         node = made[0]
     given = node.args
     listed = (*given.posonlyargs, *given.args, given.vararg, *given.kwonlyargs, given.kwarg)

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import structlog
 import trio
 
@@ -89,6 +90,7 @@ class _Measured(NamedTuple):
     elsewhere: bool
 
 
+@attrs.define(eq=False)
 class DiskWatch:
     """Watches the disk that the state is on, and those with the clones of agents that work there.
 
@@ -102,24 +104,14 @@ class DiskWatch:
         interval: seconds between two looks.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        accounting: Accounting,
-        layout: Layout,
-        user_chats: str,
-        turn_runs: Wakeup,
-        free: Callable[[str], int] = free_bytes,
-        interval: float = INTERVAL,
-    ) -> None:
-        self._registry = registry
-        self._accounting = accounting
-        self._layout = layout
-        self._user_chats = user_chats
-        self._free = free
-        self._interval = interval
-        self._turn_runs = turn_runs
-        self._before: dict[str, _Measured] = {}
+    _registry: Registry
+    _accounting: Accounting
+    _layout: Layout
+    _user_chats: str
+    _turn_runs: Wakeup
+    _free: Callable[[str], int] = free_bytes
+    _interval: float = INTERVAL
+    _before: dict[str, _Measured] = attrs.field(init=False, factory=dict)
 
     async def run(self) -> None:
         """Look every few seconds while any turn runs, until cancelled."""

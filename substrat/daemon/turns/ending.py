@@ -11,6 +11,7 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import structlog
 import trio
 
@@ -60,6 +61,7 @@ class EndStep(NamedTuple):
     take: Callable[[EndedTurn], Awaitable[object]]
 
 
+@attrs.define(eq=False)
 class TurnEnd:
     """The steps of a turn's end that concern its records and its cgroup.
 
@@ -72,21 +74,12 @@ class TurnEnd:
         sweep_wanted: asks for a sweep soon.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        accounting: Accounting,
-        sessions: Sessions,
-        groups: Cgroups,
-        turns: RunningTurns,
-        sweep_wanted: Wakeup,
-    ) -> None:
-        self._registry = registry
-        self._accounting = accounting
-        self._sessions = sessions
-        self._groups = groups
-        self._turns = turns
-        self._sweep_wanted = sweep_wanted
+    _registry: Registry
+    _accounting: Accounting
+    _sessions: Sessions
+    _groups: Cgroups
+    _turns: RunningTurns
+    _sweep_wanted: Wakeup
 
     async def tell_shortage(self, ended: EndedTurn) -> None:
         """Tell which resources the turn ran out of, also when it succeeded all the same."""

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import structlog
 import trio
 
@@ -71,6 +72,7 @@ class _Command(NamedTuple):
     variables: Mapping[str, str] = {}
 
 
+@attrs.define(eq=False)
 class ExecSessions:
     """Runs the commands of one daemon.
 
@@ -88,32 +90,18 @@ class ExecSessions:
         sandboxes: tells which sandboxes run.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        preparer: SandboxPreparer,
-        cgroups: Cgroups,
-        networks: Networks,
-        layout: Layout,
-        watcher: Watcher,
-        trash: Trash,
-        protection: Protection,
-        findings: Findings,
-        serve_agent: Callable[..., Awaitable[None]],
-        sandboxes: RunningSandboxes,
-    ) -> None:
-        self._sandboxes = sandboxes
-        self._registry = registry
-        self._preparer = preparer
-        self._cgroups = cgroups
-        self._networks = networks
-        self._layout = layout
-        self._watcher = watcher
-        self._trash = trash
-        self._protection = protection
-        self._findings = findings
-        self._serve_agent = serve_agent
-        self._running: Counter[str] = Counter()
+    _registry: Registry
+    _preparer: SandboxPreparer
+    _cgroups: Cgroups
+    _networks: Networks
+    _layout: Layout
+    _watcher: Watcher
+    _trash: Trash
+    _protection: Protection
+    _findings: Findings
+    _serve_agent: Callable[..., Awaitable[None]]
+    _sandboxes: RunningSandboxes
+    _running: Counter[str] = attrs.field(init=False, factory=Counter)
 
     def check_none(self, agent: Agent) -> None:
         """Raise `Refused` if a command runs in an agent's sandbox."""

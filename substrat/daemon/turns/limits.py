@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from substrat.core.agents.stop_reason import call_too_long, silent_too_long, took_too_long
@@ -48,6 +49,7 @@ class Pauses:
         self.thawing.set()
 
 
+@attrs.define(eq=False)
 class LimitsWatch:
     """Watches over the limits of a running turn.
 
@@ -62,25 +64,14 @@ class LimitsWatch:
         kill: kills it, because it floods the disk while it is being stopped gently.
     """
 
-    def __init__(
-        self,
-        turn: str,
-        place: TurnDir,
-        observer: TurnObserver,
-        watcher: Watcher,
-        limits: TurnLimits,
-        output: TurnOutput,
-        pauses: Pauses,
-        kill: Callable[[], None],
-    ) -> None:
-        self._turn = turn
-        self._place = place
-        self._observer = observer
-        self._watcher = watcher
-        self._limits = limits
-        self._output = output
-        self._pauses = pauses
-        self._kill = kill
+    _turn: str
+    _place: TurnDir
+    _observer: TurnObserver
+    _watcher: Watcher
+    _limits: TurnLimits
+    _output: TurnOutput
+    _pauses: Pauses
+    _kill: Callable[[], None]
 
     async def watch(self, change: ChangeFlag) -> None:
         """Watch over all limits until cancelled.

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 import structlog
 import trio
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.preparation")
 
 
+@attrs.define(eq=False)
 class TurnPreparation:
     """Prepares the sandboxes of one daemon's turns.
 
@@ -55,27 +57,15 @@ class TurnPreparation:
         refresh: brings an agent's clone up to date.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        accounting: Accounting,
-        layout: Layout,
-        preparer: SandboxPreparer,
-        groups: Cgroups,
-        protection: Protection,
-        findings: Findings,
-        sessions: Sessions,
-        refresh: Callable[[Agent], Awaitable[None]],
-    ) -> None:
-        self._registry = registry
-        self._accounting = accounting
-        self._layout = layout
-        self._preparer = preparer
-        self._groups = groups
-        self._protection = protection
-        self._findings = findings
-        self._sessions = sessions
-        self._refresh = refresh
+    _registry: Registry
+    _accounting: Accounting
+    _layout: Layout
+    _preparer: SandboxPreparer
+    _groups: Cgroups
+    _protection: Protection
+    _findings: Findings
+    _sessions: Sessions
+    _refresh: Callable[[Agent], Awaitable[None]]
 
     async def prepare(
         self,

@@ -12,6 +12,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+import attrs
 import structlog
 import trio
 
@@ -62,6 +63,7 @@ class _Found(NamedTuple):
     packed: bool
 
 
+@attrs.define(eq=False)
 class Retention:
     """Sweeps one state directory.
 
@@ -73,21 +75,11 @@ class Retention:
         forget_refs: looks whether refs of agents that are over are to go.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        layout: Layout,
-        trash: Trash,
-        wanted: Wakeup,
-        forget_refs: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._registry = registry
-        self._store = registry.store
-        self._journal = registry.journal
-        self._layout = layout
-        self._trash = trash
-        self._wanted = wanted
-        self._forget_refs = forget_refs
+    _registry: Registry
+    _layout: Layout
+    _trash: Trash
+    _wanted: Wakeup
+    _forget_refs: Callable[[], Awaitable[None]]
 
     async def run(self) -> None:
         """Sweep now, when asked, and every ten minutes, until cancelled."""
@@ -152,7 +144,7 @@ class Retention:
             agent = self._registry.get(agent_id)
             if agent is None or not found:
                 continue
-            rows = self._store.turns_kept(agent_id)
+            rows = self._registry.store.turns_kept(agent_id)
             last = rows[-1].number if rows else 0
             for row in rows:
                 if row.number not in found:
@@ -190,7 +182,7 @@ class Retention:
             return False
         text = f"turn {turn.number} was dropped: {reason}; its output had {turn.size} bytes on disk"
         with self._registry.change("turn dropped") as change:
-            self._store.drop_turn(turn.agent, turn.turn)
+            self._registry.store.drop_turn(turn.agent, turn.turn)
             change.record(DaemonEvent(turn.agent, turn.turn, "history:dropped", text))
         self._trash.put(self._directory(turn.agent, turn.number))
         await self._clear(turn.agent, turn.turn)
@@ -199,15 +191,15 @@ class Retention:
     async def _clear(self, agent: str, turn: str) -> None:
         """Delete the events that stand for a dropped turn's lines; the daemon's own events about it stay."""
         cursor = 0
-        while rows := self._store.events_after(cursor, agent, _EVENTS_AT_ONCE):
+        while rows := self._registry.store.events_after(cursor, agent, _EVENTS_AT_ONCE):
             cursor = rows[-1].cursor
             if mine := [row.cursor for row in rows if row.turn == turn and row.offset is not None]:
-                self._journal.delete(mine)
+                self._registry.journal.delete(mine)
             if any(row.turn == turn and row.kind == "turn:ended" for row in rows):
                 break  # no line comes after it, and an agent may have a great many events
             await trio.lowlevel.checkpoint()
         with self._registry.change("events dropped"):
-            self._store.turn_cleared(turn)
+            self._registry.store.turn_cleared(turn)
 
     def _discard_shared(self) -> None:
         """Discard the directories of families of which no agent is left, nor any files of its root's."""
@@ -217,11 +209,11 @@ class Retention:
                 self._trash.put(entry.path)
 
     async def _discard_removed_agents(self) -> None:
-        for agent in self._store.removed_agents():
+        for agent in self._registry.store.removed_agents():
             self._trash.put(self._layout.agent(agent).root)
             if not os.path.lexists(self._layout.agent(agent).root):
                 with self._registry.change("files forgotten"):
-                    self._store.forget_removed(agent)
+                    self._registry.store.forget_removed(agent)
             await trio.lowlevel.checkpoint()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+import attrs
+
 from substrat.daemon.agents.wakeup import Wakeup
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from substrat.daemon.turns.running import RunningTurn
 
 
+@attrs.define(eq=False)
 class RunningTurns:
     """The turns of one daemon that run or are about to (`change.Effects`).
 
@@ -31,23 +34,15 @@ class RunningTurns:
         clone_wanted: called when an agent wants a clone.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        trash: Trash,
-        points: Failpoints,
-        turn_runs: Callable[[], None],
-        clone_wanted: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._clone_wanted = clone_wanted
-        self._layout = layout
-        self._trash = trash
-        self._points = points
-        self._turn_runs = turn_runs
-        self._to_start: deque[tuple[Agent, Turn]] = deque()
-        self._arrived = Wakeup()
-        self._running: dict[str, RunningTurn] = {}
-        self._stop_reasons: dict[str, StopReason] = {}
+    _layout: Layout
+    _trash: Trash
+    _points: Failpoints
+    _turn_runs: Callable[[], None]
+    _clone_wanted: Callable[[], None] = lambda: None
+    _to_start: deque[tuple[Agent, Turn]] = attrs.field(init=False, factory=deque)
+    _arrived: Wakeup = attrs.field(init=False, factory=Wakeup)
+    _running: dict[str, RunningTurn] = attrs.field(init=False, factory=dict)
+    _stop_reasons: dict[str, StopReason] = attrs.field(init=False, factory=dict)
 
     # Effects
 

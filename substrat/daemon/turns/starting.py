@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import structlog
 import trio
 
@@ -42,6 +43,7 @@ _TRY_AGAIN = 5.0
 """Seconds until an agent's socket that has failed is tried again: no event tells when it can succeed."""
 
 
+@attrs.define(eq=False)
 class TurnStarter:
     """Starts, or takes up, the turns of one daemon.
 
@@ -59,32 +61,21 @@ class TurnStarter:
         sandboxes: tells which sandboxes run.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        accounting: Accounting,
-        layout: Layout,
-        groups: Cgroups,
-        networks: Networks,
-        watcher: Watcher,
-        preparation: TurnPreparation,
-        serve_agent: Callable[..., Awaitable[None]],
-        now: Callable[[], float],
-        turns: RunningTurns,
-        sandboxes: RunningSandboxes,
-    ) -> None:
-        self._registry = registry
-        self._accounting = accounting
-        self._layout = layout
-        self._groups = groups
-        self._networks = networks
-        self._watcher = watcher
-        self._preparation = preparation
-        self._serve_agent = serve_agent
-        self._now = now
-        self._turns = turns
-        self._sandboxes = sandboxes
-        self._recorded = {agent.turn.id for agent in registry.agents if agent.turn is not None}
+    _registry: Registry
+    _accounting: Accounting
+    _layout: Layout
+    _groups: Cgroups
+    _networks: Networks
+    _watcher: Watcher
+    _preparation: TurnPreparation
+    _serve_agent: Callable[..., Awaitable[None]]
+    _now: Callable[[], float]
+    _turns: RunningTurns
+    _sandboxes: RunningSandboxes
+    _recorded: set[str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._recorded = {agent.turn.id for agent in self._registry.agents if agent.turn is not None}
 
     async def run(self, agent: Agent, turn: Turn) -> TurnObservation:
         """Start a turn, or take it up, and stay with it to its end.

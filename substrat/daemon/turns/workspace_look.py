@@ -6,6 +6,7 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import structlog
 
 from substrat.core.workspaces import git_hiding
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.look")
 
 
+@attrs.define(eq=False)
 class WorkspaceLook:
     """Looks at the workspaces of one daemon's agents after their turns.
 
@@ -44,23 +46,13 @@ class WorkspaceLook:
         findings: the findings that wait for a person.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        accounting: Accounting,
-        layout: Layout,
-        protector: WorkspaceProtector,
-        git: TurnGit,
-        protection: Protection,
-        findings: Findings,
-    ) -> None:
-        self._registry = registry
-        self._accounting = accounting
-        self._layout = layout
-        self._protector = protector
-        self._git = git
-        self._protection = protection
-        self._findings = findings
+    _registry: Registry
+    _accounting: Accounting
+    _layout: Layout
+    _protector: WorkspaceProtector
+    _git: TurnGit
+    _protection: Protection
+    _findings: Findings
 
     async def look(self, ended: EndedTurn) -> None:
         """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""

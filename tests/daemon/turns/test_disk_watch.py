@@ -117,10 +117,10 @@ async def test_it_looks_only_while_a_turn_runs(tmp_path, new_house, monkeypatch,
     yard = Yard(tmp_path, new_house, agent_home=MIB)
     looks = []
 
-    async def count():
+    async def count(_watch):
         looks.append(trio.current_time())
 
-    monkeypatch.setattr(yard.watch, "look", count)
+    monkeypatch.setattr(DiskWatch, "look", count)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(yard.watch.run)
         await trio.sleep(60)

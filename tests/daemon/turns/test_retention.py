@@ -229,7 +229,7 @@ async def test_a_drop_that_was_cut_short_is_finished(new_yard, monkeypatch, afte
     def die(*_arguments):
         raise Died
 
-    cut = {"drop_turn": (yard.trash, "put"), "put": (yard.sweeper, "_clear"), "delete_events": None}[after]
+    cut = {"drop_turn": (yard.trash, "put"), "put": (Retention, "_clear"), "delete_events": None}[after]
     if cut:
         monkeypatch.setattr(*cut, die)
     else:
@@ -294,15 +294,15 @@ async def test_no_room_for_the_archive_leaves_the_turn_as_it_was(new_yard, monke
     assert yard.files("anna", 1) == ["stdout"]
 
 
-async def test_it_sweeps_at_the_start_when_asked_and_now_and_then(new_yard, autojump_clock):
+async def test_it_sweeps_at_the_start_when_asked_and_now_and_then(new_yard, monkeypatch, autojump_clock):
     yard = new_yard()
     sweeps = []
 
-    async def sweep():
+    async def sweep(_sweeper):
         sweeps.append(trio.current_time())
         raise (StorageFailed("the disk is full") if len(sweeps) == 1 else RuntimeError("a bug"))
 
-    yard.sweeper.sweep = sweep
+    monkeypatch.setattr(Retention, "sweep", sweep)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(yard.sweeper.run)
         await trio.sleep(1)
