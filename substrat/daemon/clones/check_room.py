@@ -15,6 +15,7 @@ import shlex
 import tempfile
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from sandbox import host
@@ -84,6 +85,7 @@ _VARIABLES = "/run/substrat/variables"
 _RUN = f'set -a; . {_VARIABLES}; set +a; exec 2>&1; exec "$@"'
 
 
+@attrs.define(eq=False)
 class CheckRoom:
     """Runs the checks of one daemon.
 
@@ -100,29 +102,16 @@ class CheckRoom:
         trash: removes directories.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        sandbox: GitSandbox,
-        setting_up: SettingUp,
-        person: PersonGitReader,
-        machine: Machine,
-        unreadable: UnreadablePaths,
-        layout: Layout,
-        user: User,
-        protector: WorkspaceProtector,
-        trash: Trash,
-    ) -> None:
-        self._registry = registry
-        self._sandbox = sandbox
-        self._setting_up = setting_up
-        self._person = person
-        self._machine = machine
-        self._unreadable = unreadable
-        self._layout = layout
-        self._user = user
-        self._protector = protector
-        self._trash = trash
+    _registry: Registry
+    _sandbox: GitSandbox
+    _setting_up: SettingUp
+    _person: PersonGitReader
+    _machine: Machine
+    _unreadable: UnreadablePaths
+    _layout: Layout
+    _user: User
+    _protector: WorkspaceProtector
+    _trash: Trash
 
     async def check(self, agent: Agent, clone: Clone, commit: str, command: str) -> Check:
         """Run a command on a commit's files, while no sandbox can write in the clone.

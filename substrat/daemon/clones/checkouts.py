@@ -10,6 +10,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import trio
 
 from substrat.core.workspaces import drivers, landing_outcome
@@ -50,6 +51,7 @@ class Checkout(NamedTuple):
     text: str
 
 
+@attrs.define(eq=False)
 class Checkouts:
     """Makes working copies.
 
@@ -61,19 +63,11 @@ class Checkouts:
         own_places: returns the daemon's own directories.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        repositories: Repositories,
-        git: LandingGit,
-        host: HostGit,
-        own_places: Callable[[], tuple[str, ...]],
-    ) -> None:
-        self._registry = registry
-        self._repositories = repositories
-        self._git = git
-        self._host = host
-        self._own_places = own_places
+    _registry: Registry
+    _repositories: Repositories
+    _git: LandingGit
+    _host: HostGit
+    _own_places: Callable[[], tuple[str, ...]]
 
     async def make(self, clone: Clone, directory: str, accepted: Iterable[str]) -> Checkout:
         """Make a working copy of an agent's last kept commit.

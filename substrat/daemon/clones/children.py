@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from substrat.core.workspaces.clones import ref_problem
@@ -32,6 +33,7 @@ _PATIENCE = 20.0
 _COMMIT = re.compile("[0-9a-f]{4,64}")
 
 
+@attrs.define(eq=False)
 class ChildPlaces:
     """Chooses where children work.
 
@@ -43,19 +45,11 @@ class ChildPlaces:
         keeping: keeps the work in clones.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        layout: Layout,
-        repositories: Repositories,
-        wishes: CloneWishes,
-        keeping: Keeping,
-    ) -> None:
-        self._registry = registry
-        self._layout = layout
-        self._repositories = repositories
-        self._wishes = wishes
-        self._keeping = keeping
+    _registry: Registry
+    _layout: Layout
+    _repositories: Repositories
+    _wishes: CloneWishes
+    _keeping: Keeping
 
     async def choose(self, parent: Agent, call: SpawnAgent) -> ChildPlace:
         """Return where a new child works.

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+import attrs
 import msgspec
 import structlog
 import trio
@@ -79,6 +80,7 @@ class Report(msgspec.Struct, frozen=True):
     packed: bool
 
 
+@attrs.define(eq=False)
 class Keeping:
     """Keeps the work of one daemon's clones.
 
@@ -91,23 +93,14 @@ class Keeping:
         borrowing: the objects that may be borrowed.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        sandbox: GitSandbox,
-        repositories: Repositories,
-        layout: Layout,
-        home: str,
-        borrowing: Borrowing,
-    ) -> None:
-        self._registry = registry
-        self._sandbox = sandbox
-        self._repositories = repositories
-        self._layout = layout
-        self._home = home
-        self._borrowing = borrowing
-        self._locks: dict[str, trio.Lock] = {}
-        self._refused: dict[str, dict[_Commits, tuple[int, str]]] = {}
+    _registry: Registry
+    _sandbox: GitSandbox
+    _repositories: Repositories
+    _layout: Layout
+    _home: str
+    _borrowing: Borrowing
+    _locks: dict[str, trio.Lock] = attrs.field(init=False, factory=dict)
+    _refused: dict[str, dict[_Commits, tuple[int, str]]] = attrs.field(init=False, factory=dict)
 
     async def clear_quarantines(self) -> None:
         """Remove what imports have left in the users' repositories that ended with a killed daemon."""

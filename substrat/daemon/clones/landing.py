@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import structlog
 import trio
 
@@ -89,6 +90,7 @@ class _Looked(NamedTuple):
     state: CloneState | None
 
 
+@attrs.define(eq=False)
 class Landings:
     """Lands work, in order.
 
@@ -102,33 +104,25 @@ class Landings:
         wanted: is set when a landing was asked for.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        repositories: Repositories,
-        git: LandingGit,
-        host: HostGit,
-        room: CheckRoom,
-        queue: Queue,
-        wanted: Wakeup,
-    ) -> None:
-        self._registry = registry
-        self._store = registry.store
-        self._repositories = repositories
-        self._git = git
-        self._host = host
-        self._room = room
-        self._queue = queue
-        self._wanted = wanted
-        self._records = LandingRecords(registry, repositories)
-        self._busy: set[tuple[str, str]] = set()
-        self._heard_by: Counter[str] = Counter()
-        self._waiting: dict[int, str] = {}
-        self._steps: dict[int, str] = {}
-        self._taken_up: dict[int, ExitStack] = {}
-        self._moved: set[str] = set()
-        self._looks: dict[str, trio.CancelScope] = {}
-        self._decided = trio.Event()
+    _registry: Registry
+    _repositories: Repositories
+    _git: LandingGit
+    _host: HostGit
+    _room: CheckRoom
+    _queue: Queue
+    _wanted: Wakeup
+    _records: LandingRecords = attrs.field(init=False)
+    _busy: set[tuple[str, str]] = attrs.field(init=False, factory=set)
+    _heard_by: Counter[str] = attrs.field(init=False, factory=Counter)
+    _waiting: dict[int, str] = attrs.field(init=False, factory=dict)
+    _steps: dict[int, str] = attrs.field(init=False, factory=dict)
+    _taken_up: dict[int, ExitStack] = attrs.field(init=False, factory=dict)
+    _moved: set[str] = attrs.field(init=False, factory=set)
+    _looks: dict[str, trio.CancelScope] = attrs.field(init=False, factory=dict)
+    _decided: trio.Event = attrs.field(init=False, factory=trio.Event)
+
+    def __attrs_post_init__(self) -> None:
+        self._records = LandingRecords(self._registry, self._repositories)
 
     async def land(self, request: str, wishes: list[Landing], *, wait: bool = True) -> dict[str, Outcome]:
         """Ask for landings and wait for their outcomes; they are decided also if the caller goes.
@@ -142,19 +136,19 @@ class Landings:
             The outcome of each agent's landing, by the agent's id. One that waits for a sandbox that can write in its
             checkout isn't waited for: it is `queued`.
         """
-        known = {landing.agent for landing in self._store.landings_of(request)}
+        known = {landing.agent for landing in self._registry.store.landings_of(request)}
         if missing := [wish for wish in wishes if wish.agent not in known]:
             with self._registry.change("landing asked"):
-                self._store.forget_old_landings(self._registry.now() - _KEPT_SECONDS)
+                self._registry.store.forget_old_landings(self._registry.now() - _KEPT_SECONDS)
                 for wish in missing:
-                    self._store.add_landing(replace(wish, request=request))
+                    self._registry.store.add_landing(replace(wish, request=request))
         self._wanted.set()
         self._heard_by[request] += 1
         try:
-            asked = self._store.landings_of(request)
+            asked = self._registry.store.landings_of(request)
             while wait and any(landing.outcome is None and not self._waits(landing) for landing in asked):
                 await self._decided.wait()
-                asked = self._store.landings_of(request)
+                asked = self._registry.store.landings_of(request)
         finally:
             self._heard_by[request] -= 1
             if not self._heard_by[request]:
@@ -165,13 +159,13 @@ class Landings:
 
     def _waits(self, landing: Landing) -> str | None:
         """Say for which sandbox a landing waits, itself or one before it in the same branch; None: for none."""
-        before = (one for one in self._store.open_landings() if self._branch_of(one) == self._branch_of(landing))
+        before = (one for one in self._registry.store.open_landings() if self._branch_of(one) == self._branch_of(landing))
         first = next((one for one in before if one.id <= landing.id), None)
         return self._waiting.get(first.id) if first is not None else None
 
     def take_up(self) -> None:
         """Close the checkouts in which an earlier daemon had begun to move a branch, before any turn begins there."""
-        for landing in self._store.open_landings():
+        for landing in self._registry.store.open_landings():
             clone = self._registry.clone_of(landing.agent)
             if landing.intended_in is not None and clone is not None:
                 stack = self._taken_up[landing.id] = ExitStack()
@@ -186,9 +180,9 @@ class Landings:
         async with trio.open_nursery() as nursery:
             while True:
                 self._wanted.clear()
-                for number in self._taken_up.keys() - {landing.id for landing in self._store.open_landings()}:
+                for number in self._taken_up.keys() - {landing.id for landing in self._registry.store.open_landings()}:
                     self._taken_up.pop(number).close()  # its agent was removed
-                for branch in {self._branch_of(landing): None for landing in self._store.open_landings()}:
+                for branch in {self._branch_of(landing): None for landing in self._registry.store.open_landings()}:
                     if branch not in self._busy:
                         self._busy.add(branch)
                         nursery.start_soon(self._decide_all, branch)
@@ -196,7 +190,7 @@ class Landings:
 
     def _next(self, branch: tuple[str, str]) -> Landing | None:
         """Return the next landing in a branch: one that a daemon had begun to move, or else the oldest."""
-        here = [one for one in self._store.open_landings() if self._branch_of(one) == branch]
+        here = [one for one in self._registry.store.open_landings() if self._branch_of(one) == branch]
         return next((one for one in here if one.intended_in is not None), here[0] if here else None)
 
     def _branch_of(self, landing: Landing) -> tuple[str, str]:

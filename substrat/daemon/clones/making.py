@@ -10,6 +10,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 import structlog
 import trio
@@ -70,6 +71,7 @@ class Unfilled(msgspec.Struct, frozen=True):
     pointers: int
 
 
+@attrs.define(eq=False)
 class Making:
     """Makes the clones of one daemon's agents.
 
@@ -86,32 +88,19 @@ class Making:
         person: reads the person's git configuration, which may have git-lfs.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        waits: Waits,
-        sandbox: GitSandbox,
-        repositories: Repositories,
-        trash: Trash,
-        wanted: Wakeup,
-        directory: str,
-        keeping: Keeping,
-        setting_up: SettingUp,
-        person: PersonGitReader,
-    ) -> None:
-        self._registry = registry
-        self._waits = waits
-        self._sandbox = sandbox
-        self._repositories = repositories
-        self._trash = trash
-        self._wanted = wanted
-        self._directory = directory
-        self._keeping = keeping
-        self._setting_up = setting_up
-        self._person = person
-        self._plain: set[str] = set()
-        self._busy: dict[str, trio.CancelScope] = {}
-        self._done: dict[str, trio.Event] = {}
+    _registry: Registry
+    _waits: Waits
+    _sandbox: GitSandbox
+    _repositories: Repositories
+    _trash: Trash
+    _wanted: Wakeup
+    _directory: str
+    _keeping: Keeping
+    _setting_up: SettingUp
+    _person: PersonGitReader
+    _plain: set[str] = attrs.field(init=False, factory=set)
+    _busy: dict[str, trio.CancelScope] = attrs.field(init=False, factory=dict)
+    _done: dict[str, trio.Event] = attrs.field(init=False, factory=dict)
 
     async def run(self) -> None:
         """Make clones until cancelled."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import structlog
 import trio
 
@@ -81,6 +82,7 @@ class Removed(NamedTuple):
     text: str | None = None
 
 
+@attrs.define(eq=False)
 class Pruning:
     """Looks after the clones of one daemon.
 
@@ -92,19 +94,11 @@ class Pruning:
         check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        repositories: Repositories,
-        keeping: Keeping,
-        making: Making,
-        check_unused: Callable[[Agent], None],
-    ) -> None:
-        self._registry = registry
-        self._repositories = repositories
-        self._keeping = keeping
-        self._making = making
-        self._check_unused = check_unused
+    _registry: Registry
+    _repositories: Repositories
+    _keeping: Keeping
+    _making: Making
+    _check_unused: Callable[[Agent], None]
 
     # Agents that end or are removed
 

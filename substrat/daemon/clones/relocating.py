@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.repository import Repositories
 
 
+@attrs.define(eq=False)
 class Relocating:
     """Gives one daemon's agents other workspaces.
 
@@ -36,21 +38,12 @@ class Relocating:
         check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        repositories: Repositories,
-        keeping: Keeping,
-        sessions: Sessions,
-        check_workspace: Callable[[str], str],
-        check_unused: Callable[[Agent], None],
-    ) -> None:
-        self._registry = registry
-        self._repositories = repositories
-        self._keeping = keeping
-        self._sessions = sessions
-        self._check_workspace = check_workspace
-        self._check_unused = check_unused
+    _registry: Registry
+    _repositories: Repositories
+    _keeping: Keeping
+    _sessions: Sessions
+    _check_workspace: Callable[[str], str]
+    _check_unused: Callable[[Agent], None]
 
     async def relocate(self, name: str, directory: str, by: str) -> Agent:
         """Have an agent go on in a repository that has its work, such as the one that it is of, elsewhere.

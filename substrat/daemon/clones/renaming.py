@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import structlog
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.renaming")
 
 
+@attrs.define(eq=False)
 class Renaming:
     """Renames the agents of one daemon.
 
@@ -47,23 +49,14 @@ class Renaming:
         check_unused: raises `Refused` if a command of a person's runs in an agent's sandbox.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        waits: Waits,
-        repositories: Repositories,
-        sandbox: GitSandbox,
-        keeping: Keeping,
-        check_unused: Callable[[Agent], None],
-    ) -> None:
-        self._registry = registry
-        self._waits = waits
-        self._repositories = repositories
-        self._sandbox = sandbox
-        self._keeping = keeping
-        self._check_unused = check_unused
-        self.being_given: set[str] = set()
-        """The names that agents are just given: their refs are there before the agents have them."""
+    _registry: Registry
+    _waits: Waits
+    _repositories: Repositories
+    _sandbox: GitSandbox
+    _keeping: Keeping
+    _check_unused: Callable[[Agent], None]
+    being_given: set[str] = attrs.field(init=False, factory=set)
+    """The names that agents are just given: their refs are there before the agents have them."""
 
     async def rename(self, name: str, new: str, by: str) -> Agent:
         """Give an agent another name.

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import structlog
 import trio
 
@@ -56,6 +57,7 @@ class Restored(NamedTuple):
     kept_as: str | None
 
 
+@attrs.define(eq=False)
 class Restoring:
     """Puts the clones of one daemon's agents back.
 
@@ -72,30 +74,17 @@ class Restoring:
         check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        sandbox: GitSandbox,
-        repositories: Repositories,
-        keeping: Keeping,
-        making: Making,
-        diffing: Diffing,
-        wanted: Wakeup,
-        directory: str,
-        borrowing: Borrowing,
-        check_unused: Callable[[Agent], None],
-    ) -> None:
-        self._registry = registry
-        self._sandbox = sandbox
-        self._repositories = repositories
-        self._keeping = keeping
-        self._making = making
-        self._diffing = diffing
-        self._wanted = wanted
-        self._directory = directory
-        self._borrowing = borrowing
-        self._check_unused = check_unused
-        self._failures: dict[str, SubstratError] = {}
+    _registry: Registry
+    _sandbox: GitSandbox
+    _repositories: Repositories
+    _keeping: Keeping
+    _making: Making
+    _diffing: Diffing
+    _wanted: Wakeup
+    _directory: str
+    _borrowing: Borrowing
+    _check_unused: Callable[[Agent], None]
+    _failures: dict[str, SubstratError] = attrs.field(init=False, factory=dict)
 
     async def restore(self, agent: Agent, turn: int) -> Restored:
         """Put an agent's clone back to the end of a turn.

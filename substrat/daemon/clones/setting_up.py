@@ -11,6 +11,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 import trio
 
@@ -61,6 +62,7 @@ class SetUp(msgspec.Struct, frozen=True):
     is_strange: bool = False
 
 
+@attrs.define(eq=False)
 class SettingUp:
     """Sets up the clones of one daemon's agents.
 
@@ -74,23 +76,13 @@ class SettingUp:
         run: runs a command in an agent's sandbox with an output, further mounts and variables; returns its exit status.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        sandbox: GitSandbox,
-        repositories: Repositories,
-        layout: Layout,
-        user: User,
-        own_places: Callable[[], tuple[str, ...]],
-        run: RunCommand,
-    ) -> None:
-        self._registry = registry
-        self._sandbox = sandbox
-        self._repositories = repositories
-        self._layout = layout
-        self._user = user
-        self._own_places = own_places
-        self._run = run
+    _registry: Registry
+    _sandbox: GitSandbox
+    _repositories: Repositories
+    _layout: Layout
+    _user: User
+    _own_places: Callable[[], tuple[str, ...]]
+    _run: RunCommand
 
     async def set_up(self, agent: Agent, clone: Clone, empty: str) -> str | None:
         """Set up an agent's clone that was just made; one whose set-up was cut short is set up once more.
