@@ -28,7 +28,7 @@ ROOMS: dict[str, int] = {
     "substrat/core/netfilter": 750,
     "substrat/core/programs": 1500,
     "substrat/core/workspaces": 1950,
-    "substrat/cursor_api": 1700,
+    "substrat/cursor_api": 1450,
     "substrat/daemon": 750,
     "substrat/daemon/agents": 2050,
     "substrat/daemon/chats": 350,

@@ -5,40 +5,102 @@ No task is started: a query is read by the task that asks for it, and ends with 
 
 from __future__ import annotations
 
-import os
-import weakref
+import signal as signals
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from substrat import errors
+from substrat import __version__
+from substrat.client.events import TaskConnection
+from substrat.client.unix_socket import open_stream
 from substrat.cursor_api import options
-from substrat.cursor_api.aio_stream import AsyncStreamingResponse, apart, open_source, remove_quietly
-from substrat.cursor_api.client import ConfigFields, without_events
+from substrat.cursor_api.answer import Response
+from substrat.cursor_api.client import ConfigFields, ConfiguredClient
 from substrat.cursor_api.model import AgentConfig, AgentResult, OutputFormat
-from substrat.cursor_api.run_record import RunRecord
 from substrat.cursor_api.session import Conversation
+from substrat.cursor_api.shell import Shell
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from types import TracebackType
     from typing import Self, Unpack
 
-    from substrat.cursor_api.aio_stream import AsyncSource
-    from substrat.cursor_api.command import RunRequest
-    from substrat.cursor_api.sandboxed import SandboxAgent
+    from substrat.cursor_api.model import AgentEvent
 
 __all__ = ["AsyncConversationSession", "AsyncCursorAgentClient", "AsyncStreamingResponse", "query", "query_stream"]
 
+_CLOSING_S = 20.0
+"""How long the uncancellable end of a run may take: the daemon climbs from SIGINT to SIGKILL in ten seconds."""
 
-class AsyncCursorAgentClient:
-    """Runs cursor-agent, a process a query (or an agent of the daemon a query, with `sandboxed`).
 
-    Args:
-        config: how it is run; the defaults when None. It isn't changed.
-        fields: fields of `AgentConfig` that replace the configuration's.
+class _OnTrio(Shell):
+    """Waits as a Trio task."""
+
+    async def readable(self, descriptor: int, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.wait_readable(descriptor)
+
+    async def connect(self, path: str) -> TaskConnection:
+        return TaskConnection(await open_stream(path), f"substrat.cursor_api {__version__}", path)
+
+    async def shielded(self, closing: Awaitable[None]) -> None:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSING_S):
+            await closing
+
+
+_ON_TRIO = _OnTrio()
+
+
+class AsyncStreamingResponse(Response):
+    """An answer under way: `async for` over it, inside `async with` for it to be stopped when the block is left.
+
+    The run starts with the block or, without one, with the first event that is asked for. A cancellation inside it stops
+    the process before it goes on.
     """
 
-    def __init__(self, config: AgentConfig | None = None, **fields: Unpack[ConfigFields]) -> None:
-        self.config = options.configuration(config, fields)
+    async def __aenter__(self) -> Self:
+        await trio.lowlevel.checkpoint()
+        await self.answer.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.answer.leave(problem)  # noqa: ASYNC102 - it shields itself
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AgentEvent:
+        try:
+            await trio.lowlevel.checkpoint()
+            event = await self.answer.next()
+        except trio.Cancelled:
+            await self.aclose()
+            raise
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def cancel(self, signal: int = signals.SIGTERM) -> None:
+        """Stop the answer; returns when its process is gone.
+
+        Args:
+            signal: the first signal to the process and everything under it; SIGKILL follows if that isn't enough.
+        """
+        await self.answer.cancel(int(signal))
+
+    async def settle(self) -> None:
+        """Let a run whose result was received come to its end by itself; otherwise do nothing."""
+        await self.answer.settle()
+
+    async def aclose(self) -> None:
+        """Stop the run if it goes on, and close the stream's descriptors; can't be cancelled, and takes a bounded time."""
+        await self.answer.close()
+
+
+class AsyncCursorAgentClient(ConfiguredClient):
+    """Runs cursor-agent for Trio tasks; the arguments are those of `ConfiguredClient`."""
 
     async def query(
         self,
@@ -59,7 +121,7 @@ class AsyncCursorAgentClient:
         asked = options.request(
             prompt, output_format=output_format, session_id=session_id, resume=resume, timeout=timeout, mode=mode
         )
-        return await _ask(_stream(options.configuration(self.config, fields), asked), asked)
+        return await self._answer(_ON_TRIO, asked, fields).read(asked)
 
     def query_stream(
         self,
@@ -79,29 +141,17 @@ class AsyncCursorAgentClient:
         asked = options.request(
             prompt, session_id=session_id, resume=resume, timeout=timeout, mode=mode, stream_partial=stream_partial
         )
-        return _stream(options.configuration(self.config, fields), asked)
+        return AsyncStreamingResponse(self._answer(_ON_TRIO, asked, fields))
 
 
-class AsyncConversationSession(Conversation):
-    """A conversation with cursor-agent; the arguments are those of `ConversationSession`.
+class AsyncConversationSession(Conversation[AsyncCursorAgentClient]):
+    """A conversation with cursor-agent; the arguments are those of `Conversation`.
 
     A sandboxed one keeps one agent of the daemon for all prompts: use it in `async with`, which removes the agent.
     """
 
-    def __init__(
-        self,
-        client: AsyncCursorAgentClient | AgentConfig | None = None,
-        session_id: str | None = None,
-        *,
-        config: AgentConfig | None = None,
-        **fields: Unpack[ConfigFields],
-    ) -> None:
-        super().__init__(client, session_id, config=config, **fields)
-        given = isinstance(client, AsyncCursorAgentClient) and config is None and not fields
-        self.client = client if given else AsyncCursorAgentClient(self._config)
-        self._stream: weakref.ref[AsyncStreamingResponse] | None = None
-        if self._sandbox_agent is not None:
-            weakref.finalize(self, _remove, self._sandbox_agent, os.getpid())
+    _shell = _ON_TRIO
+    _client = AsyncCursorAgentClient
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,7 +173,7 @@ class AsyncConversationSession(Conversation):
             Refused: the last answer is still being read.
         """
         asked = options.request(prompt, output_format=output_format, timeout=timeout, mode=mode)
-        return self._record(prompt, await _ask(self._open(asked), asked))
+        return await self._send(prompt, asked)
 
     def send_stream(
         self,
@@ -137,45 +187,20 @@ class AsyncConversationSession(Conversation):
 
         The prompt is sent, or `Refused` is raised because the last answer is still being read, when the stream starts.
         """
-        return self._open(options.request(prompt, timeout=timeout, mode=mode, stream_partial=stream_partial))
+        asked = options.request(prompt, timeout=timeout, mode=mode, stream_partial=stream_partial)
+        return AsyncStreamingResponse(self._answer(asked))
 
     async def finalize_stream(self, prompt: str, stream: AsyncStreamingResponse) -> AgentResult:
         """Record a prompt and its streamed answer; a stream that wasn't read to its end is stopped."""
-        await stream.settle()
-        await stream.aclose()
-        return self._record_stream(prompt, stream)
+        return await self._finalize(prompt, stream)
 
     async def reset(self) -> None:
         """Begin anew: the next prompt starts another chat."""
-        await self.aclose()
-        self._session_id = None
-        self._history.clear()
+        await self._reset()
 
     async def aclose(self) -> None:
         """Stop an answer that is still under way and, of a sandboxed conversation, remove the agent."""
-        stream = self._stream() if self._stream is not None else None
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 20):
-            if stream is not None:
-                await stream.aclose()
-            if self._sandbox_agent is not None and self._sandbox_agent.agent is not None:
-                await apart(self._sandbox_agent.socket, self._sandbox_agent.remove())
-
-    def _open(self, asked: RunRequest) -> AsyncStreamingResponse:
-        async def opener() -> AsyncSource:
-            await self._check_free()
-            self._stream = weakref.ref(stream)
-            return await open_source(self._config, asked._replace(session_id=self._resumed()), self._sandbox_agent)
-
-        stream = AsyncStreamingResponse(opener, RunRecord(self._resumed(), self._named))
-        return stream
-
-    async def _check_free(self) -> None:
-        last = self._stream() if self._stream is not None else None
-        if last is None or last.cancelled:
-            return
-        await last.settle()
-        if not last.finished:
-            raise errors.Refused("the last answer is still being read: read it to its end, or cancel it, before the next")
+        await self._shell.shielded(self._close())
 
 
 async def query(prompt: str, config: AgentConfig | None = None, **options: Any) -> AgentResult:
@@ -186,19 +211,3 @@ async def query(prompt: str, config: AgentConfig | None = None, **options: Any) 
 def query_stream(prompt: str, config: AgentConfig | None = None, **options: Any) -> AsyncStreamingResponse:
     """Return the answer's events as they come; see `AsyncCursorAgentClient.query_stream`."""
     return AsyncCursorAgentClient(config).query_stream(prompt, **options)
-
-
-def _stream(config: AgentConfig, asked: RunRequest) -> AsyncStreamingResponse:
-    return AsyncStreamingResponse(lambda: open_source(config, asked), RunRecord(asked.session_id))
-
-
-async def _ask(stream: AsyncStreamingResponse, asked: RunRequest) -> AgentResult:
-    async with stream:
-        async for _ in stream:
-            pass
-    return without_events(stream.result, asked)
-
-
-def _remove(sandbox_agent: SandboxAgent, owner: int) -> None:
-    if os.getpid() == owner and sandbox_agent.agent is not None:
-        remove_quietly(sandbox_agent.socket, sandbox_agent.remove())

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from substrat.cursor_api import options
+from substrat.cursor_api.answer import Answer, open_source
 from substrat.cursor_api.model import AgentConfig, AgentResult, OutputFormat
-from substrat.cursor_api.stream import StreamingResponse, open_stream
+from substrat.cursor_api.run_record import RunRecord
+from substrat.cursor_api.shell import BLOCKING, finish
+from substrat.cursor_api.stream import StreamingResponse
 
 if TYPE_CHECKING:
     import os
     from typing import Unpack
 
     from substrat.cursor_api.command import RunRequest
+    from substrat.cursor_api.shell import Shell
 
 
 class ConfigFields(TypedDict, total=False):
@@ -29,7 +32,7 @@ class ConfigFields(TypedDict, total=False):
     sandboxed: bool
 
 
-class CursorAgentClient:
+class ConfiguredClient:
     """Runs cursor-agent, a process a query (or an agent of the daemon a query, with `sandboxed`).
 
     Args:
@@ -39,6 +42,14 @@ class CursorAgentClient:
 
     def __init__(self, config: AgentConfig | None = None, **fields: Unpack[ConfigFields]) -> None:
         self.config = options.configuration(config, fields)
+
+    def _answer(self, shell: Shell, asked: RunRequest, fields: ConfigFields) -> Answer:
+        config = options.configuration(self.config, fields)
+        return Answer(shell, lambda _: open_source(shell, config, asked), RunRecord(asked.session_id))
+
+
+class CursorAgentClient(ConfiguredClient):
+    """Runs cursor-agent, blocking; the arguments are those of `ConfiguredClient`."""
 
     def query(
         self,
@@ -71,7 +82,7 @@ class CursorAgentClient:
         asked = options.request(
             prompt, output_format=output_format, session_id=session_id, resume=resume, timeout=timeout, mode=mode
         )
-        return ask(open_stream(options.configuration(self.config, fields), asked), asked)
+        return finish(self._answer(BLOCKING, asked, fields).read(asked))
 
     def query_stream(
         self,
@@ -104,20 +115,7 @@ class CursorAgentClient:
         asked = options.request(
             prompt, session_id=session_id, resume=resume, timeout=timeout, mode=mode, stream_partial=stream_partial
         )
-        return open_stream(options.configuration(self.config, fields), asked)
-
-
-def ask(stream: StreamingResponse, request: RunRequest) -> AgentResult:
-    """Read a stream to its end and return its result."""
-    with stream:
-        for _ in stream:
-            pass
-    return without_events(stream.result, request)
-
-
-def without_events(result: AgentResult, request: RunRequest) -> AgentResult:
-    """Take the events out of a result whose format is no stream."""
-    return result if request.output_format is OutputFormat.STREAM_JSON else dataclasses.replace(result, events=[])
+        return StreamingResponse(self._answer(BLOCKING, asked, fields))
 
 
 def query(prompt: str, config: AgentConfig | None = None, **options: Any) -> AgentResult:

@@ -11,19 +11,20 @@ from substrat.core.programs.failures import last_words
 from substrat.cursor_api import command, decode
 from substrat.cursor_api.model import AgentEvent, EventType, OutputFormat
 from substrat.cursor_api.run import Run
+from substrat.cursor_api.shell import BLOCKING, finish
 
 if TYPE_CHECKING:
-    import subprocess
-
     from substrat.cursor_api.command import RunRequest
     from substrat.cursor_api.model import AgentConfig
     from substrat.cursor_api.run_record import RunRecord
+    from substrat.cursor_api.shell import Shell
 
 
-class Direct:
-    """A run whose events are taken one at a time; the waiting is the caller's, or `next`'s.
+class Direct(Run):
+    """A run whose events are taken one at a time.
 
     Args:
+        shell: how it waits.
         config: how cursor-agent is run.
         request: the prompt and its options.
 
@@ -31,63 +32,54 @@ class Direct:
         AgentNotFound: there is no agent program that could be started.
     """
 
-    def __init__(self, config: AgentConfig, request: RunRequest) -> None:
+    def __init__(self, shell: Shell, config: AgentConfig, request: RunRequest) -> None:
         program = command.find_binary(config)
         arguments = [program, *command.arguments(config, request)]
         self._request = request
         self._decoder = decode.Decoder()
         self._plain = request.output_format is not OutputFormat.STREAM_JSON
         self._printed: list[bytes] = []
-        self.answered = False
+        self._answered = False
         try:
-            self.run = Run(arguments, command.environment(config), request.prompt, request.timeout)
+            super().__init__(shell, arguments, command.environment(config), request.prompt, request.timeout)
         except OSError as problem:
             reason = (problem.strerror or str(problem)).lower()
             raise command.AgentNotFound(f"the agent program {program} can't be started: {reason}") from problem
 
-    @property
-    def process(self) -> subprocess.Popen[bytes]:
-        """The process."""
-        return self.run.process
+    async def next(self) -> AgentEvent | None:
+        """Wait for the next event and return it; None when the run is over."""
+        while (event := self._at_hand()) is None and not self.over:
+            await self.turn()
+        return event
 
-    def at_hand(self) -> AgentEvent | None:
-        """Return the next event there is without waiting."""
-        while (line := self.run.take()) is not None:
+    async def settle(self) -> None:
+        """Let a run that has answered come to its end by itself, which it is given a moment for."""
+        while self._answered and not self.over:
+            await self.turn()
+            self.lines.clear()
+
+    async def cancel(self, number: int) -> None:
+        """End the process and everything under it."""
+        await self.close(number)
+
+    def abandon(self) -> None:
+        """Give everything up at once, blocking."""
+        self.shell = BLOCKING
+        finish(self.close(signal.SIGKILL))
+
+    def _at_hand(self) -> AgentEvent | None:
+        while self.lines:
+            line = self.lines.popleft()
             if self._plain:
                 self._printed.append(line.data)
             if self._request.output_format is OutputFormat.TEXT:
                 continue
             if (event := self._decoder.line(line)) is not None:
                 if event.type in {EventType.RESULT_SUCCESS, EventType.RESULT_ERROR}:
-                    self.answered = True
-                    self.run.expect_end()
+                    self._answered = True
+                    self.expect_end()
                 return event
         return None
-
-    def next(self) -> AgentEvent | None:
-        """Wait for the next event and return it; None when the run is over."""
-        while (event := self.at_hand()) is None and not self.run.over:
-            self.run.turn(self.run.patience())
-        return event
-
-    def settle(self) -> None:
-        """Let a run that has answered come to its end by itself, which it is given a moment for."""
-        while self.answered and not self.run.over:
-            self.run.turn(self.run.patience())
-            self.run.drain()
-
-    def cancel(self, number: int) -> None:
-        """End the process and everything under it."""
-        self.run.stop(number)
-        self.run.close_if_idle()
-
-    def close(self) -> None:
-        """Stop the run if it goes on, and close its descriptors."""
-        self.run.close()
-
-    def abandon(self) -> None:
-        """Give everything up at once."""
-        self.run.close(signal.SIGKILL)
 
     def conclude(self, record: RunRecord) -> AgentEvent | None:
         """Account for a run that is over, to be called when it is closed.
@@ -97,7 +89,7 @@ class Direct:
         """
         if record.final is not None:
             return None
-        if self._plain and not self.run.timed_out and self._take_printed(record):
+        if self._plain and not self.timed_out and self._take_printed(record):
             return None
         return record.fail(self._problem())
 
@@ -105,7 +97,7 @@ class Direct:
         """Take the printed text for the answer, if it can be one."""
         text = b"\n".join(self._printed).decode("utf-8", "replace")
         if self._request.output_format is OutputFormat.TEXT:
-            if self.run.process.returncode == 0 and text.strip():
+            if self.process.returncode == 0 and text.strip():
                 record.printed(text)
                 return True
             return False
@@ -118,16 +110,16 @@ class Direct:
         return record.final is not None
 
     def _problem(self) -> str:
-        if self.run.timed_out:
+        if self.timed_out:
             return f"Request timed out after {self._request.timeout:g} s"
-        errors = self.run.errors()
+        errors = self.errors()
         if (known := failures.recognise(errors)) is not None:
             # The names are the daemon's, too; here there is only one environment.
             return known.sentence.replace(" in the daemon's environment", "")
-        code = self.run.process.returncode
+        code = self.process.returncode
         ended = f"was ended by {_signal_name(-code)}" if code < 0 else f"exited with status {code}"
         words = last_words(errors)
-        said = f": {words}" if words else "" if self.run.anything else " and without any output"
+        said = f": {words}" if words else "" if self.anything else " and without any output"
         return f"the agent program {ended} without a result{said}"
 
 

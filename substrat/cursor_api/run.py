@@ -1,7 +1,6 @@
 """One run of the agent program as a child of this process: its pipes, its end, and that nothing of it stays behind.
 
-It has no thread and never blocks by itself. One epoll descriptor stands for both pipes and the process's end, so that a
-caller can wait on it in its own way: `turn` waits with epoll, a Trio caller waits until `fileno()` is readable.
+It has no thread; a shell does the waiting. One epoll descriptor stands for both pipes and the process's end.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ from substrat.cursor_api import tree
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from substrat.cursor_api.shell import Shell
+
 LONGEST_LINE = 64 * 1024 * 1024
 """Bytes: more than the daemon keeps of a line, because a caller may want a large file's edit whole."""
 RESULT_GRACE = 5.0
@@ -32,8 +33,6 @@ STOP_GRACE = 2.0
 """Seconds between the signal of a cancellation and SIGKILL; cursor-agent needs 15 ms."""
 _CHUNK = 1 << 18
 """Bytes: four times a pipe's usual size (pipe(7))."""
-_LONGEST_WAIT = 3600.0
-"""epoll counts milliseconds in 32 bits."""
 _PIPE_READS = 16
 """More than a full pipe takes, so that a child that goes on printing after its parent's end doesn't hold us up."""
 _KEPT_ERRORS = 64 * 1024
@@ -46,6 +45,7 @@ class Run:
     Owns the process, three pipes' ends and two descriptors; `close` gives up all of them and may be called again.
 
     Args:
+        shell: how it waits.
         command: the program and its arguments.
         environment: its whole environment.
         prompt: its standard input.
@@ -56,75 +56,61 @@ class Run:
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], prompt: str, timeout: float | None = None
+        self,
+        shell: Shell,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        prompt: str,
+        timeout: float | None = None,
     ) -> None:
+        self.shell = shell
         started = time.monotonic()
         self._deadline = math.inf if timeout is None else started + timeout
         self._due = math.inf
         self._splitter = Splitter(limit=LONGEST_LINE)
-        self._lines: deque[Line] = deque()
+        self.lines: deque[Line] = deque()
         self._errors = bytearray()
         self._reading = threading.Lock()
         self._open = True
+        self._closing = False
+        self._stopping = False
         self.timed_out = False
         self.over = False
         self.anything = False
-        self.process = _start(command, environment, prompt)
-        try:
-            self._watch()
-        except BaseException:
-            self._abandon()
-            raise
-
-    def _watch(self) -> None:
-        process = self.process
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._out, self._err = process.stdout.fileno(), process.stderr.fileno()
-        self._end = os.pidfd_open(process.pid)
         self._poll = select.epoll()
-        for descriptor in (self._out, self._err, self._end):
-            self._poll.register(descriptor, select.EPOLLIN)
+        self.process = _start(command, environment, prompt)
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self._out, self._err = self.process.stdout.fileno(), self.process.stderr.fileno()
+        try:
+            self._end = os.pidfd_open(self.process.pid)
+        except OSError:
+            self.process.kill()
+            self.process.wait()
+            _close_pipes(self.process)
+            raise
         self._live = {self._out, self._err, self._end}
-
-    def _abandon(self) -> None:
-        """Give up a process that can't be watched."""
-        self.process.kill()
-        self.process.wait()
-        _close_pipes(self.process)
-        for descriptor in ("_end", "_poll"):
-            if (found := getattr(self, descriptor, None)) is not None:
-                os.close(found) if isinstance(found, int) else found.close()
-
-    def fileno(self) -> int:
-        """Return the descriptor that is readable when `turn(0)` has something to do."""
-        return self._poll.fileno()
-
-    def end_fileno(self) -> int:
-        """Return the descriptor that is readable when the process has ended."""
-        return self._end
-
-    def patience(self) -> float:
-        """Return for how many seconds `turn` has nothing to do but to wait; infinite when nothing has a limit."""
-        return max(0.0, min(self._deadline, self._due) - time.monotonic())
-
-    def take(self) -> Line | None:
-        """Return the next line that is at hand."""
-        return self._lines.popleft() if self._lines else None
+        for descriptor in self._live:
+            self._poll.register(descriptor, select.EPOLLIN)
 
     def expect_end(self) -> None:
         """Note that the program has said all it had to say."""
         self._due = min(self._due, time.monotonic() + RESULT_GRACE)
 
-    def turn(self, wait: float) -> None:
-        """Wait for output or the end, and take it in.
-
-        Args:
-            wait: for how many seconds at most.
-        """
-        with self._reading:
+    async def turn(self) -> None:
+        """Wait for output, the end or a limit, and take it in; while the run is being stopped, wait for that."""
+        if not self._reading.acquire(blocking=False):
+            await self._wait_for_end(math.inf)
+            return
+        try:
             if not self.over:
-                self._take_in(None if math.isinf(wait) else wait)
+                limit = min(self._deadline, self._due)
+                await self.shell.readable(self._poll.fileno(), max(0.0, limit - time.monotonic()))
+                self._take_in()
+        finally:
+            self._reading.release()
+            if self._closing:
+                self._give_up()
 
     def errors(self) -> str:
         """Return the end of the program's standard error, without terminal codes."""
@@ -135,119 +121,87 @@ class Run:
         """Whether the process has ended; it is waited for then."""
         return self.process.poll() is not None
 
-    def begin_stop(self, number: int = signal.SIGTERM) -> list[tree.Member]:
-        """Send a signal to the process and everything under it.
+    async def close(self, number: int = signal.SIGTERM) -> None:
+        """Stop the program and everything under it if it goes on, wait for its end, and close all descriptors.
 
-        Returns:
-            The processes under it, for `kill`.
-        """
-        if self.exited:
-            return []
-        members = tree.below(self.process.pid)
-        self.process.send_signal(number)
-        tree.signal_all(members, number)
-        return members
-
-    def kill(self, members: list[tree.Member]) -> None:
-        """Kill the process, if it is still there, and the processes that were or are under it."""
-        if not self.exited:
-            members = [*members, *tree.below(self.process.pid)]
-            tree.kill_group(self.process.pid)
-            self.process.kill()
-        tree.signal_all(members, signal.SIGKILL)
-
-    def stop(self, number: int = signal.SIGTERM) -> None:
-        """End the process and everything under it; returns when it is waited for.
-
-        Another thread may be waiting in `turn`; it finds the process ended.
+        Another thread or task may be waiting in `turn`; it finds the process ended, and closes them then.
 
         Args:
             number: the signal to begin with; SIGKILL follows after `STOP_GRACE`.
         """
-        members = self.begin_stop(number)
-        if self._reading.acquire(blocking=False):
-            try:
-                self._drain(STOP_GRACE)
-                self.kill(members)
-                self._drain(STOP_GRACE)
-            finally:
-                self._reading.release()
-            return
-        self._wait(STOP_GRACE)
-        self.kill(members)
-        self._wait(STOP_GRACE)
-
-    def close(self, number: int = signal.SIGTERM) -> None:
-        """Close all descriptors, and stop the program if it goes on.
-
-        Args:
-            number: the signal to begin with.
-        """
-        if not self._open:
-            return
+        self._closing = True
         if not self.exited:
-            self.stop(number)
-        with self._reading:
-            self._give_up()
-
-    def close_if_idle(self) -> None:
-        """Give up all descriptors of a process that has ended, unless somebody is waiting in `turn` right now."""
-        if self._reading.acquire(blocking=False):
-            try:
-                self._give_up()
-            finally:
-                self._reading.release()
+            members = tree.below(self.process.pid)
+            if not self._stopping:
+                self._stopping = True
+                self.process.send_signal(number)
+                tree.signal_all(members, number)
+            await self._gone()
+            if not self.exited:
+                members += tree.below(self.process.pid)
+                tree.kill_group(self.process.pid)
+                self.process.kill()
+            tree.signal_all(members, signal.SIGKILL)
+            await self._gone()
+        self._give_up()
 
     def _give_up(self) -> None:
-        self.over = True
-        if self._open:
-            self._open = False
-            self._poll.close()
-            os.close(self._end)
-            _close_pipes(self.process)
+        """Close all descriptors, unless another thread or task waits for them right now."""
+        if self._reading.acquire(blocking=False):
+            self.over = True
+            if self._open:
+                self._open = False
+                self._poll.close()
+                os.close(self._end)
+                _close_pipes(self.process)
+            self._reading.release()
 
-    def drain(self) -> None:
-        """Take in output without waiting, and drop it."""
-        with self._reading:
-            if self._open and self._end in self._live:
-                self._take_in(0, bounded=False)
-            self._lines.clear()
-
-    def _drain(self, grace: float) -> None:
-        """Wait for the process's end and drop its output: with a full pipe it could not end."""
-        until = time.monotonic() + grace
+    async def _gone(self) -> None:
+        """Wait for the process's end, for a while, and drop its output: with a full pipe it could not end."""
+        until = time.monotonic() + STOP_GRACE
         while not self.exited and (left := until - time.monotonic()) > 0:
-            if self._open and self._end in self._live:
-                self._take_in(left, bounded=False)
-                self._lines.clear()
-            else:
-                self._wait(left)
+            if not self._reading.acquire(blocking=False):
+                await self._wait_for_end(left)
+                continue
+            try:
+                if not self._open:  # another thread has stopped it
+                    return
+                await self.shell.readable(self._poll.fileno(), left)
+                self._take_in()
+                self.lines.clear()
+            finally:
+                self._reading.release()
 
-    def _wait(self, left: float) -> None:
+    async def _wait_for_end(self, seconds: float) -> None:
+        """Wait for the process's end over a descriptor of its own, while another thread or task has the others."""
         try:
-            self.process.wait(left)
-        except subprocess.TimeoutExpired:
+            end = os.pidfd_open(self.process.pid)
+        except ProcessLookupError:
             return
+        try:
+            await self.shell.readable(end, seconds)
+        finally:
+            os.close(end)
 
-    def _take_in(self, wait: float | None, *, bounded: bool = True) -> None:
-        ready = {descriptor for descriptor, _ in self._poll.poll(wait if wait is None else min(wait, _LONGEST_WAIT))}
+    def _take_in(self) -> None:
+        ready = {descriptor for descriptor, _ in self._poll.poll(0)}
         if self._err in ready:
             self._read_errors()
         if self._out in ready:
             self._read_output()
         if self._end in ready and self.process.poll() is not None:
             self._ended()
-        elif bounded:
+        elif not self.over:
             self._check_limits()
 
     def _read_output(self) -> None:
         data = os.read(self._out, _CHUNK)
         if data:
             self.anything = True
-            self._lines.extend(self._splitter.feed(data))
+            self.lines.extend(self._splitter.feed(data))
             return
         self._unwatch(self._out)
-        self._lines.extend(self._splitter.finish())
+        self.lines.extend(self._splitter.finish())
         # Without an output there is nothing more to come; the end of the process follows, or is brought about.
         self.expect_end()
 
@@ -274,7 +228,7 @@ class Run:
             if not ready:
                 break
         if self._out in self._live:
-            self._lines.extend(self._splitter.finish())
+            self.lines.extend(self._splitter.finish())
         self.over = True
 
     def _check_limits(self) -> None:

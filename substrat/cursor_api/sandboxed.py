@@ -1,59 +1,27 @@
-"""A run in a sandbox of the Substrat daemon: the conversation with the daemon as steps for either client.
-
-A *step* is one use of the connection. The functions here are generators that yield steps and are sent their outcomes, so
-that the blocking and the Trio client share every decision and differ only in `drive`.
-"""
+"""A run in a sandbox of the Substrat daemon, over a connection of its own."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from substrat import errors, paths
 from substrat.cursor_api import decode
 from substrat.cursor_api.model import DEFAULT_BINARY, AgentEvent, EventType
+from substrat.cursor_api.shell import BLOCKING, finish
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from typing import Self
 
-    from substrat.cli.connection import Connection
+    from substrat.client.events import TaskConnection
     from substrat.cursor_api.command import RunRequest
     from substrat.cursor_api.model import AgentConfig
     from substrat.cursor_api.run_record import RunRecord
+    from substrat.cursor_api.shell import BlockingConnection, Shell
 
-T = TypeVar("T")
-
-
-class OperatorCall(NamedTuple):
-    """Make a request and wait for its answer."""
-
-    method: str
-    params: dict[str, object]
-
-
-class Submit(NamedTuple):
-    """Make a request; its number is the outcome."""
-
-    method: str
-    params: dict[str, object]
-
-
-class Next(NamedTuple):
-    """Wait for a notification, or for the answer to a request; its parameters, or None, are the outcome."""
-
-    until: int
-
-
-class OperatorAnswer(NamedTuple):
-    """Take the answer that has come to a request."""
-
-    number: int
-
-
-Step = OperatorCall | Submit | Next | OperatorAnswer
-if TYPE_CHECKING:
-    Steps = Generator[Step, Any, T]
+    Connection = TaskConnection | BlockingConnection
 
 
 class SandboxAgent:
@@ -80,114 +48,164 @@ class SandboxAgent:
         self.socket = paths.operator_socket()
         self.agent: str | None = None
 
-    def ensure(self) -> Steps[str]:
+    async def ensure(self, connection: Connection) -> str:
         """Create the agent if there is none yet, and return its id. Its name is the daemon's choice."""
         if self.agent is None:
-            params: dict[str, object] = {"workspace": self._workspace, "model": self._model, "clone": False}
-            self.agent = str(_object((yield OperatorCall("agent.spawn", params)))["id"])
+            spawned = await _call(connection, "agent.spawn", workspace=self._workspace, model=self._model, clone=False)
+            self.agent = str(spawned["id"])
         return self.agent
 
-    def remove(self) -> Steps[None]:
-        """End and forget the agent, if there is one."""
-        agent, self.agent = self.agent, None
-        if agent is not None:
+    async def interrupt(self, shell: Shell) -> None:
+        """Stop its turn. One that still waits for its start can't be withdrawn, so the agent is ended."""
+        with suppress(errors.NotFound):
+            running = True
             try:
-                yield OperatorCall("agent.end", {"agent": agent})
-                yield OperatorCall("agent.rm", {"agent": agent})
-            except errors.NotFound:
-                return
+                await self._ask(shell, "agent.interrupt")
+            except errors.Refused:
+                running = False
+            if not running and (await self._ask(shell, "agent.show"))["state"] == "queued":
+                await self._ask(shell, "agent.end")
+
+    async def remove(self, shell: Shell) -> None:
+        """End and forget the agent, if there is one."""
+        if self.agent is not None:
+            with suppress(errors.NotFound):
+                await self._ask(shell, "agent.end", "agent.rm")
+            self.agent = None
+
+    def abandon(self) -> None:
+        """Remove it, blocking, and ignore the daemon's refusal."""
+        with suppress(errors.SubstratError):
+            finish(self.remove(BLOCKING))
+
+    async def _ask(self, shell: Shell, *methods: str) -> dict[str, Any]:
+        """Call methods over a connection of their own, because the turn's may be in use; return the last answer."""
+        connection = await shell.connect(self.socket)
+        try:
+            for method in methods:
+                answer = await _call(connection, method, agent=self.agent)
+            return answer
+        finally:
+            await connection.aclose()  # noqa: ASYNC102 - it closes at once
 
 
-class SandboxedTurn:
+class Sandboxed:
     """One prompt and its turn's events.
 
     Args:
+        shell: how its steps wait.
         sandbox_agent: the agent; created with the first prompt.
         request: the prompt and its options.
+        keep: whether the agent stays after the turn.
 
     Raises:
         NotAvailable: the request has an option that a sandboxed run doesn't have.
     """
 
-    def __init__(self, sandbox_agent: SandboxAgent, request: RunRequest) -> None:
+    process = None
+
+    def __init__(self, shell: Shell, sandbox_agent: SandboxAgent, request: RunRequest, *, keep: bool) -> None:
         if request.mode is not None:
             raise errors.NotAvailable("a sandboxed agent has no modes: ask for what it shall do in the prompt")
+        self._shell = shell
         self._sandbox_agent = sandbox_agent
         self._request = request
+        self._keep = keep
         self._decoder = decode.Decoder()
         self._wait = 0
         self._cursor = 0
         self._rest: deque[AgentEvent] = deque()
         self._turn: dict[str, Any] | None = None
-        self.timed_out = False
+        self._timed_out = False
+        self._closed = False
 
-    def begin(self) -> Steps[None]:
+    async def begin(self) -> Self:
         """Hand over the prompt and follow its turn."""
-        agent = yield from self._sandbox_agent.ensure()
-        self._cursor = int(_object((yield OperatorCall("events.subscribe", {"agent": agent})))["cursor"])
-        sent = _object((yield OperatorCall("agent.send", {"agent": agent, "prompt": self._request.prompt})))
-        params = {"agent": agent, "message": sent["message"], "timeout": self._request.timeout}
-        self._wait = yield Submit("agent.wait_message", params)
+        self._connection = connection = await self._shell.connect(self._sandbox_agent.socket)
+        begun = False
+        try:
+            agent = await self._sandbox_agent.ensure(connection)
+            self._cursor = int((await _call(connection, "events.subscribe", agent=agent))["cursor"])
+            sent = await _call(connection, "agent.send", agent=agent, prompt=self._request.prompt)
+            params = {"agent": agent, "message": sent["message"], "timeout": self._request.timeout}
+            self._wait = await connection.submit("agent.wait_message", params)
+            begun = True
+        finally:
+            if not begun:
+                with suppress(errors.SubstratError):
+                    await self._shell.shielded(self.close())  # noqa: ASYNC102 - it shields
+        return self
 
-    def read(self) -> Steps[AgentEvent | None]:
+    async def next(self) -> AgentEvent | None:
         """Wait for the turn's next event; None when it is over."""
         while self._turn is None:
-            told = yield Next(self._wait)
+            told = await self._connection.next_event(self._wait)
             if told is None:
-                yield from self._ended()
-            elif (event := self._decoded(told["event"])) is not None:
+                await self._ended()
+            elif (event := self._decoded(_object(told["event"]))) is not None:
                 return event
         return self._rest.popleft() if self._rest else None
 
-    def interrupt(self) -> Steps[None]:
-        """Stop the turn. One that still waits for its start can't be withdrawn, so its agent is ended."""
-        agent = self._sandbox_agent.agent
-        if agent is None:
-            return
-        try:
-            yield OperatorCall("agent.interrupt", {"agent": agent})
-        except errors.Refused:
-            if _object((yield OperatorCall("agent.show", {"agent": agent})))["state"] == "queued":
-                yield OperatorCall("agent.end", {"agent": agent})
-        except errors.NotFound:
-            return
+    async def settle(self) -> None:
+        """Do nothing: the daemon sees to a program that has answered."""
 
-    def leave(self) -> Steps[None]:
-        """Stop the turn if it goes on; the agent stays."""
-        if self._turn is None:
-            yield from self.interrupt()
+    async def cancel(self, number: int) -> None:
+        """Interrupt the turn."""
+        await self._sandbox_agent.interrupt(self._shell)
+
+    async def close(self) -> None:
+        """Give up the connection, and the agent unless it stays; a turn that goes on is stopped."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._leave()
+        finally:
+            await self._connection.aclose()  # noqa: ASYNC102 - it closes at once
+
+    def abandon(self) -> None:
+        """Close, blocking, and ignore the daemon's refusal."""
+        if not self._closed:
+            self._closed = True
+            self._shell = BLOCKING
+            self._connection.abandon()
+            with suppress(errors.SubstratError):
+                finish(self._leave())
+
+    async def _leave(self) -> None:
+        if not self._keep:
+            await self._sandbox_agent.remove(self._shell)
+        elif self._turn is None:
+            await self._sandbox_agent.interrupt(self._shell)
 
     def conclude(self, record: RunRecord) -> AgentEvent | None:
         """Account for a turn that is over; returns the event of a failure that the stream didn't tell."""
         if record.final is not None:
             return None
-        if self.timed_out:
+        if self._timed_out:
             return record.fail(f"Request timed out after {self._request.timeout:g} s")
         turn = self._turn or {}
         problem = turn.get("error") or f"the turn ended as {turn.get('outcome') or 'unknown'} without a result"
         return record.fail(str(problem))
 
-    def _ended(self) -> Steps[None]:
+    async def _ended(self) -> None:
         """Take in how the turn ended, and its last events, which may come later than that."""
         try:
-            self._turn = _object(_object((yield OperatorAnswer(self._wait)))["turn"])
+            self._turn = _object(_object(await self._connection.answer(self._wait))["turn"])
         except errors.WaitTimedOut:
-            self.timed_out = True
+            self._timed_out = True
             self._turn = {}
-            yield from self.interrupt()
         except (errors.Refused, errors.NotFound) as problem:
             # Somebody else has ended or removed the agent.
             self._turn = {"error": problem.message}
-        try:
-            yield from self._read_rest()
-        except errors.NotFound:
-            return
+        if self._timed_out:
+            await self._sandbox_agent.interrupt(self._shell)
+        with suppress(errors.NotFound):
+            await self._read_rest()
 
-    def _read_rest(self) -> Steps[None]:
-        while True:
-            page = _object((yield OperatorCall("events.read", {"agent": self._sandbox_agent.agent, "since": self._cursor})))
-            if not page["events"]:
-                return
+    async def _read_rest(self) -> None:
+        agent = self._sandbox_agent.agent
+        while (page := await _call(self._connection, "events.read", agent=agent, since=self._cursor))["events"]:
             found = [self._decoded(event) for event in page["events"]]
             self._rest.extend(event for event in found if event is not None)
 
@@ -207,23 +225,6 @@ _AGENTS_OWN = frozenset({decode.RAW, *(kind.value for kind in EventType)})
 """Kinds of events that are lines of the agent even without an object: no JSON, too long to be sent, or removed."""
 
 
-def drive(connection: Connection, steps: Steps[T]) -> T:
-    """Perform steps on a blocking connection and return their value."""
-    outcome: Any = None
-    problem: errors.SubstratError | None = None
-    while True:
-        try:
-            step = steps.send(outcome) if problem is None else steps.throw(problem)
-        except StopIteration as done:
-            found: T = done.value
-            return found
-        outcome, problem = None, None
-        try:
-            outcome = _perform(connection, step)
-        except errors.SubstratError as caught:
-            problem = caught
-
-
 def check_session(session_id: str | None) -> None:
     """Refuse to resume a chat by its id.
 
@@ -237,16 +238,8 @@ def check_session(session_id: str | None) -> None:
         )
 
 
-def _perform(connection: Connection, step: Step) -> object:
-    match step:
-        case OperatorCall(method, params):
-            return connection.call(method, **params)
-        case Submit(method, params):
-            return connection.submit(method, params)
-        case Next(until):
-            return connection.next_event(until)[0]
-        case OperatorAnswer(number):
-            return connection.take_answer(number)
+async def _call(connection: Connection, method: str, **params: object) -> dict[str, Any]:
+    return _object(await connection.answer(await connection.submit(method, params)))
 
 
 def _object(result: object) -> dict[str, Any]:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from substrat import errors
 from substrat.cursor_api import options, sandboxed
-from substrat.cursor_api.client import ConfigFields, CursorAgentClient, ask
+from substrat.cursor_api.answer import Answer, open_source
+from substrat.cursor_api.client import ConfigFields, ConfiguredClient, CursorAgentClient
 from substrat.cursor_api.model import AgentConfig, AgentResult, OutputFormat
-from substrat.cursor_api.stream import StreamingResponse, on_connection, open_stream
+from substrat.cursor_api.run_record import RunRecord
+from substrat.cursor_api.shell import BLOCKING, Shell, finish
+from substrat.cursor_api.stream import StreamingResponse
 
 if TYPE_CHECKING:
-    from typing import Self, Unpack
+    from typing import ClassVar, Self, Unpack
+
+    from substrat.cursor_api.answer import Response, Source
+    from substrat.cursor_api.command import RunRequest
+
+C = TypeVar("C", bound=ConfiguredClient)
 
 
-class Conversation:
-    """The memory of a conversation, for the blocking and the Trio session.
+class Conversation(Generic[C]):
+    """What the blocking and the Trio session share.
 
     Args:
-        client: whose configuration counts, or that configuration.
-        session_id: a chat to continue.
+        client: whose configuration counts, or that configuration itself.
+        session_id: a chat to continue; cursor-agent silently begins an empty one if it doesn't know it.
         config: the configuration, if there is no client.
         fields: fields of `AgentConfig` that replace the configuration's.
 
@@ -29,23 +37,30 @@ class Conversation:
         NotAvailable: a sandboxed conversation can't begin with a chat of somebody else's.
     """
 
+    _shell: ClassVar[Shell]
+    _client: ClassVar[type[ConfiguredClient]]
+
     def __init__(
         self,
-        client: Any = None,
+        client: C | AgentConfig | None = None,
         session_id: str | None = None,
         *,
         config: AgentConfig | None = None,
         **fields: Unpack[ConfigFields],
     ) -> None:
-        base = client if isinstance(client, AgentConfig) else getattr(client, "config", None)
+        base = client.config if isinstance(client, ConfiguredClient) else client
         self._config = options.configuration(config if config is not None else base, fields)
+        given = isinstance(client, self._client) and config is None and not fields
+        self.client: C = client if given else self._client(self._config)  # type: ignore[assignment]
         self._session_id = session_id or None
         self._history: list[tuple[str, AgentResult]] = []
-        self._recorded: weakref.WeakSet[object] = weakref.WeakSet()
+        self._recorded: weakref.WeakSet[Answer] = weakref.WeakSet()
+        self._last: weakref.ref[Answer] | None = None
         self._sandbox_agent: sandboxed.SandboxAgent | None = None
         if self._config.sandboxed:
             sandboxed.check_session(session_id)
             self._sandbox_agent = sandboxed.SandboxAgent(self._config)
+            weakref.finalize(self, _remove, self._sandbox_agent, os.getpid())
 
     @property
     def session_id(self) -> str | None:
@@ -60,52 +75,69 @@ class Conversation:
     def _named(self, session_id: str) -> None:
         self._session_id = session_id
 
+    def _answer(self, asked: RunRequest) -> Answer:
+        async def opener(answer: Answer) -> Source:
+            await self._check_free()
+            self._last = weakref.ref(answer)
+            return await open_source(
+                self._shell, self._config, asked._replace(session_id=self._resumed()), self._sandbox_agent
+            )
+
+        return Answer(self._shell, opener, RunRecord(self._resumed(), self._named))
+
+    async def _send(self, prompt: str, asked: RunRequest) -> AgentResult:
+        return self._record(prompt, await self._answer(asked).read(asked))
+
+    async def _finalize(self, prompt: str, stream: Response) -> AgentResult:
+        """Record a stream's outcome, once however often it is asked for."""
+        await stream.answer.leave()
+        if stream.answer in self._recorded:
+            return stream.result
+        self._recorded.add(stream.answer)
+        return self._record(prompt, stream.result)
+
+    async def _reset(self) -> None:
+        await self._close()
+        self._session_id = None
+        self._history.clear()
+
+    async def _close(self) -> None:
+        last = self._last() if self._last is not None else None
+        if last is not None:
+            await last.leave()
+        if self._sandbox_agent is not None:
+            await self._sandbox_agent.remove(self._shell)
+
+    async def _check_free(self) -> None:
+        last = self._last() if self._last is not None else None
+        if last is None or last.cancelled:
+            return
+        await last.settle()
+        if not last.finished:
+            raise errors.Refused(
+                "the last answer is still being read: read it to its end, or cancel it, before the next prompt"
+            )
+
     def _record(self, prompt: str, result: AgentResult) -> AgentResult:
         if result.session_id:
             self._session_id = result.session_id
         self._history.append((prompt, result))
         return result
 
-    def _record_stream(self, prompt: str, stream: Any) -> AgentResult:
-        """Record a stream's outcome, once however often it is asked for."""
-        result: AgentResult = stream.result
-        if stream in self._recorded:
-            return result
-        self._recorded.add(stream)
-        return self._record(prompt, result)
-
     def _resumed(self) -> str | None:
         """Return the chat to name in a request; a sandboxed agent has its own."""
         return None if self._sandbox_agent is not None else self._session_id
 
 
-class ConversationSession(Conversation):
-    """A conversation with cursor-agent.
+class ConversationSession(Conversation[CursorAgentClient]):
+    """A conversation with cursor-agent; the arguments are those of `Conversation`.
 
     A sandboxed one keeps one agent of the daemon for all prompts and removes it at `close`, so use it in a `with`
     statement; a direct one holds nothing between prompts.
-
-    Args:
-        client: whose configuration counts, or that configuration itself.
-        session_id: a chat to continue; cursor-agent silently begins an empty one if it doesn't know it.
-        config: the configuration, if there is no client.
-        fields: fields of `AgentConfig` that replace the configuration's.
     """
 
-    def __init__(
-        self,
-        client: CursorAgentClient | AgentConfig | None = None,
-        session_id: str | None = None,
-        *,
-        config: AgentConfig | None = None,
-        **fields: Unpack[ConfigFields],
-    ) -> None:
-        super().__init__(client, session_id, config=config, **fields)
-        given = isinstance(client, CursorAgentClient) and config is None and not fields
-        self.client = client if given and isinstance(client, CursorAgentClient) else CursorAgentClient(self._config)
-        self._stream: weakref.ref[StreamingResponse] | None = None
-        if self._sandbox_agent is not None:
-            weakref.finalize(self, _remove, self._sandbox_agent, os.getpid())
+    _shell = BLOCKING
+    _client = CursorAgentClient
 
     def __enter__(self) -> Self:
         return self
@@ -132,10 +164,8 @@ class ConversationSession(Conversation):
         Raises:
             Refused: the last answer is still being read.
         """
-        self._check_free()
-        asked = options.request(prompt, output_format=output_format, session_id=self._resumed(), timeout=timeout, mode=mode)
-        stream = open_stream(self._config, asked, self._sandbox_agent, self._named)
-        return self._record(prompt, ask(stream, asked))
+        asked = options.request(prompt, output_format=output_format, timeout=timeout, mode=mode)
+        return finish(self._send(prompt, asked))
 
     def send_stream(
         self,
@@ -156,13 +186,8 @@ class ConversationSession(Conversation):
         Raises:
             Refused: the last answer is still being read.
         """
-        self._check_free()
-        asked = options.request(
-            prompt, session_id=self._resumed(), timeout=timeout, mode=mode, stream_partial=stream_partial
-        )
-        stream = open_stream(self._config, asked, self._sandbox_agent, self._named)
-        self._stream = weakref.ref(stream)
-        return stream
+        asked = options.request(prompt, timeout=timeout, mode=mode, stream_partial=stream_partial)
+        return StreamingResponse(self._answer(asked))
 
     def finalize_stream(self, prompt: str, stream: StreamingResponse) -> AgentResult:
         """Record a prompt and its streamed answer; a stream that wasn't read to its end is stopped.
@@ -174,39 +199,18 @@ class ConversationSession(Conversation):
         Returns:
             Its result; of a cancelled one, a failure with the words until then.
         """
-        stream.settle()
-        stream.close()
-        return self._record_stream(prompt, stream)
+        return finish(self._finalize(prompt, stream))
 
     def reset(self) -> None:
         """Begin anew: the next prompt starts another chat."""
-        self.close()
-        self._session_id = None
-        self._history.clear()
+        finish(self._reset())
 
     def close(self) -> None:
         """Stop an answer that is still under way and, of a sandboxed conversation, remove the agent."""
-        stream = self._stream() if self._stream is not None else None
-        if stream is not None:
-            stream.settle()
-            stream.close()
-        if self._sandbox_agent is not None and self._sandbox_agent.agent is not None:
-            on_connection(self._sandbox_agent.socket, self._sandbox_agent.remove())
-
-    def _check_free(self) -> None:
-        stream = self._stream() if self._stream is not None else None
-        if stream is None or stream.cancelled:
-            return
-        stream.settle()
-        if not stream.finished:
-            raise errors.Refused(
-                "the last answer is still being read: read it to its end, or cancel it, before the next prompt"
-            )
+        finish(self._close())
 
 
 def _remove(sandbox_agent: sandboxed.SandboxAgent, owner: int) -> None:
-    if os.getpid() == owner and sandbox_agent.agent is not None:
-        try:
-            on_connection(sandbox_agent.socket, sandbox_agent.remove())
-        except errors.SubstratError:
-            return
+    # A forked child has a copy of the conversation, but not the agent.
+    if os.getpid() == owner:
+        sandbox_agent.abandon()

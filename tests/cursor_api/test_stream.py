@@ -249,7 +249,7 @@ def test_a_forked_child_leaves_its_parents_stream_alone(hanging):
         next(stream)
         child = os.fork()
         if child == 0:
-            stream._finalizer()
+            stream.answer.finalizer()
             os._exit(0)
         os.waitpid(child, 0)
         assert stream.process.poll() is None
