@@ -6,9 +6,7 @@ import json
 import pytest
 
 from substrat.cursor_api import (
-    AgentConfig,
     ConversationSession,
-    CursorAgentClient,
     EventType,
     query,
     query_stream,
@@ -114,31 +112,6 @@ def test_the_whole_stream_line_by_line(agent):
     assert events[0].session_id == "abc"
 
 
-def test_printing_every_text(agent, capsys):
-    client = CursorAgentClient()
-    for event in client.query_stream("Hello"):
-        print(event.text)
-    assert "It is 4." in capsys.readouterr().out
-
-
-def test_a_configured_client(program, place):
-    agent = program("line({'type': 'result', 'subtype': 'success', 'result': json.dumps(sys.argv[1:])})")
-    config = AgentConfig(
-        workspace=str(place),
-        model="sonnet-4",
-        force_approve=True,
-        approve_mcps=True,
-        headers=["X-Custom: yes"],
-        agent_binary=agent,
-    )
-    client = CursorAgentClient(config)
-    arguments = json.loads(client.query("go").result)
-    for flag in ("--force", "--approve-mcps", "-H", "X-Custom: yes", "--model", "sonnet-4", "--workspace", str(place)):
-        assert flag in arguments
-    assert json.loads(query("go", config=config).result) == arguments
-    assert dataclasses.replace(config, model=None).model is None
-
-
 def test_a_result_has_all_its_fields(agent):
     result = query("how much is it?")
     assert result.success is True
@@ -147,28 +120,6 @@ def test_a_result_has_all_its_fields(agent):
     assert result.duration_ms == 7
     assert result.error is None
     assert result.events == []
-
-
-def test_stopping_a_long_answer():
-    stream = CursorAgentClient().query_stream("/emit 100000 8")
-    for event in stream:
-        if event.type == EventType.ASSISTANT_DELTA:
-            assert event.text
-        if len(stream.events) > 100:
-            stream.cancel()
-            break
-    assert stream.cancelled
-    assert len(stream.events) == 101
-
-
-def test_a_block_that_is_left_early_stops_the_answer():
-    client = CursorAgentClient()
-    with client.query_stream("/emit 100000 8") as stream:
-        for event in stream:
-            assert event is stream.events[-1]
-            if event.type == EventType.ASSISTANT_DELTA:
-                break
-    assert stream.process.returncode is not None
 
 
 def test_a_conversation_whose_stream_is_stopped(capsys):
@@ -187,14 +138,6 @@ def test_a_conversation_whose_stream_is_stopped(capsys):
     for asked, result in session.history:
         assert asked
         assert isinstance(result.result, str)
-
-
-def test_an_error_result_is_printed_by_the_same_program(printing, capsys):
-    error = {"type": "result", "subtype": "error", "error": "Request timed out", "session_id": "abc", "is_error": True}
-    for event in query_stream("x", agent_binary=printing(FLAT[0], error)):
-        if event.type == EventType.RESULT_ERROR:
-            print(f"failed: {event.data.get('error')}")
-    assert capsys.readouterr().out == "failed: Request timed out\n"
 
 
 @pytest.mark.parametrize("name", ["agent", "cursor-agent"])
