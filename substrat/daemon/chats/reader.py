@@ -6,6 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 
 from sandbox.spec import Bind, Directory, Mount
@@ -66,6 +67,7 @@ class Head(msgspec.Struct, frozen=True):
     damage: str | None = None
 
 
+@attrs.define(eq=False)
 class Chats:
     """Reads one user's chats.
 
@@ -76,17 +78,10 @@ class Chats:
         unreadable: returns the paths of the operating system that the reader doesn't see.
     """
 
-    def __init__(
-        self,
-        home: str,
-        find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
-        own_chats: Callable[[str], dict[str, str]] | None = None,
-        unreadable: Callable[[], Awaitable[tuple[str, ...]]] | None = None,
-    ) -> None:
-        self._home = home
-        self._find_bubblewrap = find_bubblewrap
-        self._own_chats = own_chats
-        self._unreadable = unreadable
+    _home: str
+    _find_bubblewrap: Callable[[], Awaitable[Bubblewrap]]
+    _own_chats: Callable[[str], dict[str, str]] | None = None
+    _unreadable: Callable[[], Awaitable[tuple[str, ...]]] | None = None
 
     async def list_all(self, workspace: str) -> list[Chat]:
         """List a workspace's chats, the newest first; a damaged one is listed with a sentence about the damage.

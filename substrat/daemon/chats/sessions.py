@@ -22,6 +22,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import attrs
 import structlog
 import trio
 
@@ -103,6 +104,7 @@ def publish_chat(copied: str, session: str) -> None:
         os.close(directory)
 
 
+@attrs.define(eq=False)
 class Sessions:
     """Moves the chats of one daemon's agents.
 
@@ -115,21 +117,12 @@ class Sessions:
         unreadable: returns the paths of the operating system that no sandbox sees.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        layout: Layout,
-        user: User,
-        trash: Trash,
-        find_bubblewrap: Callable[[], Awaitable[Bubblewrap]],
-        unreadable: Callable[[], Awaitable[tuple[str, ...]]],
-    ) -> None:
-        self._registry = registry
-        self._layout = layout
-        self._user = user
-        self._trash = trash
-        self._find_bubblewrap = find_bubblewrap
-        self._unreadable = unreadable
+    _registry: Registry
+    _layout: Layout
+    _user: User
+    _trash: Trash
+    _find_bubblewrap: Callable[[], Awaitable[Bubblewrap]]
+    _unreadable: Callable[[], Awaitable[tuple[str, ...]]]
 
     def own_chats(self, directory: str) -> dict[str, str]:
         """Return the chats of a workspace that are in their agents' own directories, by session.

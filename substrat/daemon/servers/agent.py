@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import structlog
 import trio
 
@@ -51,6 +52,7 @@ _LONGEST_HELLO = 256
 """Bytes of our companion's first line, whose only text of any length is a name of 64."""
 
 
+@attrs.define(eq=False)
 class AgentServer:
     """Opens agents' sockets.
 
@@ -62,19 +64,12 @@ class AgentServer:
         ssh_agent_of: returns the socket of the person's ssh-agent that an agent may use; None: it may use none.
     """
 
-    def __init__(
-        self,
-        failpoints: Failpoints,
-        call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], Awaitable[tuple[str, bool]]],
-        called: Callable[[str], None],
-        ssh_agent_of: Callable[[str], str | None],
-    ) -> None:
-        self._failpoints = failpoints
-        self._call = call
-        self._called = called
-        self._ssh_agent_of = ssh_agent_of
-        self._newer: ModuleType | None = None
-        self._importing = trio.Lock()
+    _failpoints: Failpoints
+    _call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], Awaitable[tuple[str, bool]]]
+    _called: Callable[[str], None]
+    _ssh_agent_of: Callable[[str], str | None]
+    _newer: ModuleType | None = attrs.field(init=False, default=None)
+    _importing: trio.Lock = attrs.field(init=False, factory=trio.Lock)
 
     async def serve(
         self, agent: str, turn: str | None, path: str, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
