@@ -66,6 +66,11 @@ def test_it_holds_the_units(wheel, unit):
     assert wheel.read(f"substrat/daemon/units/{unit}") == (ROOT / "systemd" / unit).read_bytes()
 
 
+def test_it_holds_what_the_stand_in_replays(wheel):
+    name = "substrat/standin/recorded.json"
+    assert wheel.read(name) == (ROOT / name).read_bytes()
+
+
 def test_it_names_the_programs(wheel):
     (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     entries = configparser.ConfigParser()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from substrat.standin import failures, oddities, samples, shells, tools
+import os
+import signal
+import sys
+
+from substrat.standin import processes, recorded, shells, tools
 from substrat.standin.errors import LeaveError, MalformedActionError
 
 TYPE_CHECKING = False
@@ -11,6 +15,9 @@ if TYPE_CHECKING:
 
     from substrat.standin.script import PromptLine
     from substrat.standin.turn import TurnContext
+
+# The real one ends after about five idle minutes.
+_WORKER = "import time; time.sleep(300)"
 
 
 def perform(turn: TurnContext, steps: Sequence[PromptLine]) -> None:
@@ -62,7 +69,7 @@ def recall(turn: TurnContext, _text: str) -> None:
 
 def stderr(_turn: TurnContext, text: str) -> None:
     """`/stderr TEXT`: a line on stderr."""
-    oddities.say_on_stderr(text)
+    recorded.say_on_stderr(text)
 
 
 def leave(_turn: TurnContext, text: str) -> None:
@@ -78,11 +85,48 @@ def hang(turn: TurnContext, _text: str) -> None:
     turn.reactor.run_until(lambda: False)
 
 
+def garbage(turn: TurnContext, text: str) -> None:
+    """`/garbage [TEXT]`: a line that is no JSON and one that is no UTF-8, on stdout."""
+    line(turn, text or "Using worktree: /nowhere")
+    turn.stream.raw(b'{"type":"\xff\xfe"\n')
+
+
+def line(turn: TurnContext, text: str) -> None:
+    """`/line TEXT`: a line of stdout that is exactly TEXT, as another build might print it."""
+    turn.stream.raw(text.encode("utf-8", "replace") + b"\n")
+
+
+def worker(turn: TurnContext, _text: str) -> None:
+    """`/worker`: leave a detached `worker-server` behind, which outlives this process by up to five minutes."""
+    path = os.path.join(turn.places.project, "worker.log")
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    argv = (sys.executable, "-I", "-S", "-c", _WORKER, "cursor-agent-standin", "worker-server", turn.workspace)
+    try:
+        processes.spawn(argv, turn.environ, "/", (null, log, log), new_session=True)
+    finally:
+        os.close(log)
+        os.close(null)
+
+
+def ignore_signals(_turn: TurnContext, _text: str) -> None:
+    """`/ignore-signals`: SIGINT and SIGTERM do nothing from here on, as in a process that is stuck."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _script(name: str) -> Callable[[TurnContext, str], None]:
+    def perform(turn: TurnContext, text: str) -> None:
+        recorded.play(turn, name, text)
+
+    perform.__doc__ = recorded.table("scripts")[name][0]
+    return perform
+
+
 ACTIONS: dict[str, Callable[[TurnContext, str], None]] = {
     "say": say,
     "think": think,
     "shell": shells.shell,
-    "read": tools.read,
     "write": tools.write,
     "tool": tools.tool,
     "sleep": sleep,
@@ -91,24 +135,18 @@ ACTIONS: dict[str, Callable[[TurnContext, str], None]] = {
     "stderr": stderr,
     "exit": leave,
     "hang": hang,
-    "fail": failures.fail,
+    "fail": recorded.fail,
     "background": shells.background,
     "parallel": shells.parallel,
     "tool-twice": tools.tool_twice,
     "tool-timeout": tools.tool_timeout,
     "background-timeout": tools.background_timeout,
-    "show": samples.show,
-    "web": oddities.web,
-    "ask": oddities.ask,
-    "plan": oddities.plan,
-    "completed-without-started": oddities.completed_without_started,
-    "reconnect": oddities.reconnect,
-    "new-events": oddities.new_events,
-    "garbage": oddities.garbage,
-    "line": oddities.line,
-    "long-line": oddities.long_line,
-    "worker": oddities.worker,
-    "ignore-signals": oddities.ignore_signals,
+    "show": recorded.show,
+    "garbage": garbage,
+    "line": line,
+    "worker": worker,
+    "ignore-signals": ignore_signals,
+    **{name: _script(name) for name in recorded.table("scripts")},
 }
 
 

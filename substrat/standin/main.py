@@ -12,7 +12,7 @@ import signal
 import stat
 import sys
 
-from substrat.standin import flags, ids, models, places, refusals, script, stream
+from substrat.standin import flags, ids, models, places, recorded, script, stream
 from substrat.standin.errors import LeaveError, RefusalError, StopHandler, StopSignal
 
 TYPE_CHECKING = False
@@ -145,20 +145,18 @@ def _check(arguments: ParsedFlags, environ: Mapping[str, str]) -> CheckedRun:
     _check_mode(arguments)
     run_places = places.Places(environ, _workspace(arguments), arguments.text("data-dir"))
     if arguments.has("worktree"):
-        from substrat.standin import worktrees
-
-        run_places = worktrees.move(run_places, environ, arguments)
+        run_places = _move(run_places, environ, arguments)
     trusted = any(arguments.has(key) for key in ("trust", "force", "yolo"))
     places.prepare_project(run_places, trusted=trusted)
-    refusals.check_environment(environ.get("STANDIN_FAIL", ""), run_places)
+    recorded.check((), run_places, "", environ.get("STANDIN_FAIL", ""))
     if not trusted:
-        raise RefusalError(refusals.untrusted(run_places.workspace))
+        raise recorded.refusal("trust", workspace=run_places.workspace)
     model = arguments.text("model", models.DEFAULT_MODEL)
     if not models.is_known(model):
-        raise RefusalError(models.refusal(model))
+        raise recorded.refusal("model", model=model)
     chat_id = _choose_chat(arguments, run_places)
     prompt = _read_prompt(arguments)
-    refusals.check(script.parse(prompt, ("fail",)), run_places, chat_id)
+    recorded.check(script.parse(prompt, ("fail",)), run_places, chat_id, "")
     return CheckedRun(
         arguments=arguments,
         environ=environ,
@@ -187,6 +185,32 @@ def _workspace(arguments: ParsedFlags) -> str:
     return path
 
 
+def _move(run_places: Places, environ: Mapping[str, str], arguments: ParsedFlags) -> Places:
+    """The directories of a run in the git worktree that is asked for, which git makes unless it is there."""
+    repository = run_places.workspace
+    name = arguments.text("worktree") or ids.new_uuid()[:8]
+    path = os.path.join(run_places.data_dir, "worktrees", os.path.basename(repository), name)
+    if not os.path.isdir(path):
+        base = arguments.text("worktree-base")
+        command = ("git", "-C", repository, "worktree", "add", "--quiet", "--detach", path, *((base,) if base else ()))
+        # git's output goes to stderr, because stdout is the stream's.
+        if os.waitstatus_to_exitcode(os.waitpid(_start(command, environ), 0)[1]) != 0:
+            raise RefusalError(f"Error: cannot create the worktree {path}")
+    return places.Places(environ, os.path.realpath(path), arguments.text("data-dir"))
+
+
+def _start(command: tuple[str, ...], environ: Mapping[str, str]) -> int:
+    from substrat.standin import processes
+
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return processes.spawn(command, environ, "/", (null, 2, 2), new_session=False)
+    except OSError as error:
+        raise RefusalError(f"Error: cannot run {command[0]}: {error}") from error
+    finally:
+        os.close(null)
+
+
 def _choose_chat(arguments: ParsedFlags, run_places: Places) -> str:
     """The id of the chat to continue or to begin; an unknown id begins a chat."""
     if arguments.has("new-session-id"):
@@ -194,7 +218,7 @@ def _choose_chat(arguments: ParsedFlags, run_places: Places) -> str:
         if not ids.is_uuid4(chat_id):
             raise RefusalError(f'Error: Session ID "{chat_id}" is not a UUID of version 4.')
         if os.path.exists(os.path.join(run_places.chats, chat_id)):
-            raise RefusalError(refusals.taken(chat_id))
+            raise recorded.refusal("in-use", chat=chat_id)
         return chat_id
     if not arguments.has("resume") and not arguments.has("continue"):
         return ids.new_uuid()
@@ -202,7 +226,7 @@ def _choose_chat(arguments: ParsedFlags, run_places: Places) -> str:
     if ids.is_uuid(chat_id):
         return chat_id
     if not (chat_id.startswith("-") and chat_id[1:].isdecimal()):
-        raise RefusalError(refusals.no_uuid(chat_id))
+        raise recorded.refusal("chat-id", short=chat_id)
     return _recent_chat(run_places, int(chat_id[1:]))
 
 

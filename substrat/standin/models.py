@@ -7,23 +7,10 @@ import re
 DEFAULT_MODEL = "auto"
 
 CATALOGUE = (
-    "auto",
-    "composer-2.5",
-    "composer-2.5-fast",
-    "gpt-5.5",
-    "gpt-5.5-fast",
-    "gpt-5.5-high",
-    "gpt-5.5-codex",
-    "sonnet-4.6",
-    "sonnet-4.6-thinking",
-    "opus-4.8",
-    "opus-4.8-thinking",
-    "claude-haiku-5",
-    "gemini-3.5-pro",
-    "gemini-3.5-flash",
-    "grok-4.7",
-    "grok-4.7-fast",
-)
+    "auto", "composer-2.5", "composer-2.5-fast", "gpt-5.5", "gpt-5.5-fast", "gpt-5.5-high", "gpt-5.5-codex", "sonnet-4.6",
+    "sonnet-4.6-thinking", "opus-4.8", "opus-4.8-thinking", "claude-haiku-5", "gemini-3.5-pro", "gemini-3.5-flash",
+    "grok-4.7", "grok-4.7-fast",
+)  # fmt: skip
 
 # The real catalogue has hundreds of ids and changes weekly: any id of a known family counts as one of them.
 _FAMILIES = (
@@ -47,8 +34,3 @@ def display_name(slug: str) -> str:
 def has_two_part_call_ids(slug: str) -> bool:
     """Whether tool calls of this model have an id with a newline in it."""
     return slug.partition("-")[0].rstrip("0123456789") in _TWO_PART_CALL_IDS
-
-
-def refusal(slug: str) -> str:
-    """The text on stderr for a model that is not in the catalogue."""
-    return f"Cannot use this model: {slug}. Available models: {', '.join(CATALOGUE)}"

@@ -12,7 +12,7 @@ import json
 import os
 import time
 
-from substrat.standin import digests, ids, places, refusals, root, stream
+from substrat.standin import digests, ids, places, recorded, root, stream
 from substrat.standin.errors import RefusalError
 
 TYPE_CHECKING = False
@@ -163,7 +163,7 @@ class OpenChat:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(lock)
-                raise RefusalError(refusals.in_use(self.id)) from None
+                raise recorded.refusal("busy", chat=self.id) from None
             if _is_same(lock, self._directory):
                 return lock
             os.close(lock)  # its last owner deleted it before letting go

@@ -45,7 +45,7 @@ def _version(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
 
 
 def _help(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
-    from substrat.standin import actions, failures, refusals, samples
+    from substrat.standin import actions, recorded
 
     lines = [
         "Usage: cursor-agent-standin [options] [command] [prompt...]",
@@ -63,9 +63,9 @@ def _help(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
         "Script (a line of the prompt each):",
         *actions.help_lines(),
         "",
-        f"Failures before the session: {', '.join(refusals.BEFORE)}",
-        f"Failures within it: {', '.join(failures.DURING)}",
-        f"Tool calls to show: {', '.join(samples.SHAPES)}",
+        f"Failures before the session: {', '.join(recorded.table('before'))}",
+        f"Failures within it: {', '.join(recorded.table('within'))}",
+        f"Tool calls to show: {', '.join(recorded.table('shapes'))}",
         "",
         "STANDIN_FAIL=NAME in the environment fails every run as /fail NAME does.",
     ]

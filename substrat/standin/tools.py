@@ -18,22 +18,6 @@ if TYPE_CHECKING:
 _REJECTED = "User Rejected"
 
 
-def read(turn: TurnContext, text: str) -> None:
-    """`/read PATH`: a readToolCall."""
-    path = turn.path(_required(text, "PATH"))
-    turn.record_tool("Read", {"path": path})
-    call = turn.stream.start_tool(turn.stream.next_call_id(), "read", {"path": path})
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        message = "File not found" if error.errno == errno.ENOENT else error.strerror
-        call.complete({"error": {"errorMessage": message}})
-    else:
-        call.complete({"success": _read_success(path, data)})
-    turn.stream.next_model_call()
-
-
 def write(turn: TurnContext, text: str) -> None:
     """`/write PATH TEXT`: an editToolCall; the file then holds exactly TEXT."""
     name, _, content = text.partition(" ")
@@ -80,22 +64,6 @@ def seconds(text: str) -> float:
     if not 0 <= value < 1e9:
         raise MalformedActionError("SECONDS must be a number that is not negative")
     return value
-
-
-def _read_success(path: str, data: bytes) -> Json:
-    content = data.decode("utf-8", "replace")
-    lines = content.count("\n") + 1
-    return {
-        "content": content,
-        "isEmpty": not data,
-        "exceededLimit": False,
-        "totalLines": lines,
-        "fileSize": len(data),
-        "path": path,
-        "readRange": {"startLine": 1, "endLine": lines},
-        "relatedCursorRulePaths": [],
-        "relatedCursorRules": [],
-    }
 
 
 def _write(path: str, content: str) -> Json:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from substrat.standin import failures, flags, refusals, samples
+from substrat.standin import flags, recorded
 
 ROOT = Path(__file__).parents[2]
 BARE = ("-p", "--output-format", "stream-json")
@@ -175,8 +175,8 @@ WITHIN = {
 
 
 def test_every_failure_is_tested():
-    assert set(BEFORE) == set(refusals.BEFORE)
-    assert {*WITHIN, "transport", "rate-answer", "hang"} == set(failures.DURING)
+    assert set(BEFORE) == set(recorded.table("before"))
+    assert {*WITHIN, "transport", "rate-answer", "hang"} == set(recorded.table("within"))
 
 
 @pytest.mark.parametrize("name", WITHIN)
@@ -312,7 +312,7 @@ def test_subcommands(standin):
     assert "/recall" in help_text
     assert "--stream-partial-output" in help_text
     assert "--single-turn" not in help_text
-    for name in (*refusals.BEFORE, *failures.DURING, *samples.SHAPES):
+    for name in (*recorded.table("before"), *recorded.table("within"), *recorded.table("shapes")):
         assert name in help_text
     assert json.loads(standin.run("", "status", "--format", "json", usual=()).stdout) == (
         {

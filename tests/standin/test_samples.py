@@ -2,12 +2,12 @@
 
 import json
 
-from substrat.standin import samples
+from substrat.standin import recorded
 
 
 def shown(standin, kinds):
     """Show every arm of some kinds in one run; returns the lines of each call, by kind and arm."""
-    wanted = [(kind, arm) for kind in kinds for arm in samples.SHAPES[kind][1]]
+    wanted = [(kind, arm) for kind in kinds for arm in recorded.table("shapes")[kind][1]]
     outcome = standin.run("".join(f"/show {kind} {arm}\n" for kind, arm in wanted))
     lines = outcome.of("tool_call")
     assert outcome.text == ""
@@ -15,7 +15,7 @@ def shown(standin, kinds):
 
 
 def test_every_kind_comes_with_every_arm(standin):
-    for (kind, arm), (started, completed) in shown(standin, samples.SHAPES).items():
+    for (kind, arm), (started, completed) in shown(standin, recorded.table("shapes")).items():
         assert (started["subtype"], completed["subtype"]) == ("started", "completed")
         assert started["call_id"] == completed["call_id"]
         before, after = (line["tool_call"][f"{kind}ToolCall"] for line in (started, completed))
@@ -35,12 +35,12 @@ def test_the_workspace_stands_in_them(standin):
 def test_what_is_performed_has_the_keys_of_what_is_shown(standin):
     """Both forms of a call tell the same things, in the same order."""
     (standin.workspace / "example.txt").write_text("hello\n")
-    done = standin.run("/read example.txt\n/write example.txt hi\n/shell exit 3\n/ask Which way?")
-    for kind, arm in (("read", "success"), ("edit", "success"), ("askQuestion", "rejected")):
+    done = standin.run("/write example.txt hi\n/shell exit 3\n/ask Which way?")
+    for kind, arm in (("edit", "success"), ("askQuestion", "rejected")):
         (performed,) = done.calls(kind)
-        assert list(performed[arm]) == list(samples.SHAPES[kind][1][arm])
+        assert list(performed[arm]) == list(recorded.table("shapes")[kind][1][arm])
     (failed,) = done.calls("shell")
-    assert set(samples.SHAPES["shell"][1]["failure"]) - set(failed["failure"]) == {"abortReason"}
+    assert set(recorded.table("shapes")["shell"][1]["failure"]) - set(failed["failure"]) == {"abortReason"}
 
 
 def test_without_an_arm_the_first_is_shown(standin):

@@ -10,8 +10,7 @@ import pytest
 from substrat.core.agents import retry
 from substrat.core.programs.cursor import command_line, failures, stream, tool_calls
 from substrat.core.programs.ndjson import Line
-from substrat.standin import actions, flags, refusals, samples
-from substrat.standin import failures as standin_failures
+from substrat.standin import actions, flags, recorded
 from tests.protocol.document import ROOT
 from tests.protocol.test_documents import agent_kinds
 from tests.support.cases import each
@@ -120,7 +119,7 @@ def test_every_kind_of_tool_stands_there_once():
 
 def test_the_stand_in_can_show_every_kind_that_stands_there():
     kinds = {code(row[0])[0] for row in TOOLS if code(row[0])}
-    assert kinds == set(samples.SHAPES)
+    assert kinds == set(recorded.table("shapes"))
 
 
 @pytest.mark.parametrize("row", ARMS, ids=lambda row: f"{row[0]} {row[1]}")
@@ -132,7 +131,7 @@ def test_an_end_is_told_as_it_stands_there(row):
 
 def test_every_arm_stands_there():
     documented = {code(row[0])[0] for row in ARMS}
-    shown = {arm for _, arms in samples.SHAPES.values() for arm in arms}
+    shown = {arm for _, arms in recorded.table("shapes").values() for arm in arms}
     assert documented == {*tool_calls._WORDS, "rejected"} - {""}
     assert documented == shown
 
@@ -171,15 +170,15 @@ def test_what_is_asked_of_the_stand_in_can_be_asked():
             continue
         assert name[1:] in actions.ACTIONS, request
         if name == "/fail":
-            refusals.parse(text, standin_failures.DURING)
+            recorded.parse(text)
         if name == "/show":
             kind, _, arm = text.partition(" ")
-            assert arm in samples.SHAPES[kind][1], request
+            assert arm in recorded.table("shapes")[kind][1], request
 
 
 def test_every_failure_of_the_stand_in_stands_there():
     asked = {request.removeprefix("/fail ") for request in requests() if request.startswith("/fail ")}
-    assert asked == {*refusals.BEFORE, *standin_failures.DURING}
+    assert asked == {*recorded.table("before"), *recorded.table("within")}
 
 
 # Flags

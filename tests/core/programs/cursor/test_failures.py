@@ -10,9 +10,8 @@ from substrat.core.agents import retry
 from substrat.core.programs.cursor import failures
 from substrat.core.programs.cursor.failures import KNOWN, recognise
 from substrat.core.programs.failures import last_words
-from substrat.standin import models, refusals
-from substrat.standin.errors import LeaveError, RefusalError
-from substrat.standin.places import Places
+from substrat.standin import recorded
+from substrat.standin.errors import LeaveError
 from tests.support.cases import each
 
 BY_NAME = {failure.name: failure for failure in KNOWN}
@@ -59,12 +58,12 @@ SAID = [
     ("service-unavailable", "502 Bad Gateway"),
     ("service-unavailable", "ConnectError: [internal] Error"),
     ("service-unavailable", "ConnectError: [unknown] No response from model"),
-    ("untrusted-workspace", refusals.untrusted("/w")),
+    ("untrusted-workspace", str(recorded.refusal("trust", workspace="/w"))),
     ("force-forbidden", "Error: Your team administrator has disabled the 'Run Everything' option."),
     ("force-forbidden", "--force is not allowed by your team"),
-    ("bad-session-id", refusals.no_uuid("not-a-uuid")),
-    ("chat-busy", refusals.in_use(CHAT)),
-    ("session-id-in-use", refusals.taken(CHAT)),
+    ("bad-session-id", str(recorded.refusal("chat-id", short="not-a-uuid"))),
+    ("chat-busy", str(recorded.refusal("busy", chat=CHAT))),
+    ("session-id-in-use", str(recorded.refusal("in-use", chat=CHAT))),
     ("unknown-option", "error: unknown option '--fork'"),
     ("unknown-option", "RetriableError: [invalid_argument] unknown option '--system-prompt'"),
     ("connection-lost", "Connection lost, reconnecting to https://example.org (attempt 1)...\nRetry attempt 1..."),
@@ -108,7 +107,7 @@ def test_a_sentence_is_one_line_with_nothing_left_open(name, said):
 
 
 def test_a_sentence_names_what_is_wrong():
-    assert "'no-such-model'" in recognise(models.refusal("no-such-model")).sentence
+    assert "'no-such-model'" in recognise(str(recorded.refusal("model"))).sentence
     assert "--fork" in recognise("error: unknown option '--fork'").sentence
 
 
@@ -156,32 +155,22 @@ def test_what_has_no_name_is_not_tried_again():
 
 
 STANDIN = {
-    "auth": "not-logged-in",
-    "auth-old": "not-logged-in",
-    "api-key": "bad-api-key",
-    "model": "no-such-model",
-    "trust": "untrusted-workspace",
-    "trust-zero": "untrusted-workspace",
-    "busy": "chat-busy",
-    "chat-id": "bad-session-id",
-    "in-use": "session-id-in-use",
-    "option": "unknown-option",
-    "settings": "settings-race",
-    "admin": "force-forbidden",
+    "auth": "not-logged-in", "auth-old": "not-logged-in", "api-key": "bad-api-key", "model": "no-such-model",
+    "trust": "untrusted-workspace", "trust-zero": "untrusted-workspace", "busy": "chat-busy", "chat-id": "bad-session-id",
+    "in-use": "session-id-in-use", "option": "unknown-option", "settings": "settings-race", "admin": "force-forbidden",
     "silent": None,
-}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", refusals.BEFORE)
-def test_what_the_stand_in_says_has_the_same_name(name, tmp_path):
-    error = refusals.BEFORE[name](Places({}, str(tmp_path), ""), CHAT)
-    assert isinstance(error, LeaveError | RefusalError)
-    found = recognise("" if isinstance(error, LeaveError) else error.text)
+@each("name", recorded.table("before"))
+def test_what_the_stand_in_says_has_the_same_name(name):
+    error = recorded.refusal(name, workspace="/w", chat=CHAT, short=CHAT[:8])
+    found = recognise("" if isinstance(error, LeaveError) else str(error))
     assert (found.name if found else None) == STANDIN[name]
 
 
 def test_the_whole_catalogue_does_not_confuse_it():
-    assert recognise(models.refusal("no-such-model")).name == "no-such-model"
+    assert recognise(str(recorded.refusal("model"))).name == "no-such-model"
 
 
 @given(st.text())

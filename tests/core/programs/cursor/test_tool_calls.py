@@ -5,7 +5,7 @@ import pytest
 from substrat.core.programs.cursor import dialects, stream, tool_calls
 from substrat.core.programs.cursor.tool_calls import Pairing, ended_line, read, summary, verdict
 from substrat.core.programs.ndjson import Line
-from substrat.standin import samples
+from substrat.standin import recorded
 from tests.support.cases import each
 from tests.support.optional import present
 
@@ -177,12 +177,12 @@ def test_open_calls_hold_a_bounded_part_of_their_lines():
 
 
 def shapes():
-    return [(kind, arm) for kind, (_, arms) in samples.SHAPES.items() for arm in arms]
+    return [(kind, arm) for kind, (_, arms) in recorded.table("shapes").items() for arm in arms]
 
 
 @each(("kind", "arm"), shapes())
 def test_every_call_the_stand_in_shows_is_told_with_its_kind_and_its_end(kind, arm):
-    args, arms = samples.SHAPES[kind]
+    args, arms = recorded.table("shapes")[kind]
     line = ended_line(read(body(kind, "completed", args=args, result={arm: arms[arm]})))
     assert line.startswith(kind)
     words = tool_calls._WORDS.get(arm, arm)
