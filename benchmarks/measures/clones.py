@@ -75,8 +75,9 @@ class _Parts:
         unused: Any = None
         person: Any = SimpleNamespace(read=no_settings)
         self.making = Making(
-            registry, unused, sandbox, repositories, trash, unused, f"{root}/trees", self.keeping, unused, person
-        )
+            registry=registry, waits=unused, sandbox=sandbox, repositories=repositories, trash=trash, wanted=unused,
+            directory=f"{root}/trees", keeping=self.keeping, setting_up=unused, person=person,
+        )  # fmt: skip
 
     def make(self, clone: Clone) -> Clone:
         agent: Any = SimpleNamespace(id=clone.agent)

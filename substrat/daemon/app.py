@@ -188,36 +188,31 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             tools = AgentTools(registry, families.waits, ToolCalls(requests, families, reminders, inbox), places, diffing)
             agent_server = AgentServer(points, tools.call, accounting.companion_called, registry.ssh_agent_of)
             exec_sessions = ExecSessions(
-                registry,
-                preparer,
-                groups,
-                networks,
-                layout,
-                watcher,
-                trash,
-                protection,
-                findings,
-                agent_server.serve,
-                sandboxes,
-            )
+                registry=registry, preparer=preparer, cgroups=groups, networks=networks, layout=layout, watcher=watcher,
+                trash=trash, protection=protection, findings=findings, serve_agent=agent_server.serve, sandboxes=sandboxes,
+            )  # fmt: skip
             setting_up = SettingUp(
-                registry, git_sandbox, repositories, layout, user, lambda: preparer.protector.own_places,
-                exec_sessions.run_own,
+                registry=registry, sandbox=git_sandbox, repositories=repositories, layout=layout, user=user,
+                own_places=lambda: preparer.protector.own_places, run=exec_sessions.run_own,
             )  # fmt: skip
             making = Making(
-                registry, families.waits, git_sandbox, repositories, trash, clone_wanted, layout.trees, keeping, setting_up,
-                preparer.person,
+                registry=registry, waits=families.waits, sandbox=git_sandbox, repositories=repositories, trash=trash,
+                wanted=clone_wanted, directory=layout.trees, keeping=keeping, setting_up=setting_up, person=preparer.person,
             )  # fmt: skip
             disk_watch = DiskWatch(registry, accounting, layout, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
             preparation = TurnPreparation(
-                registry, accounting, layout, preparer, groups, protection, findings, sessions, making.refresh
-            )
+                registry=registry, accounting=accounting, layout=layout, preparer=preparer, groups=groups,
+                protection=protection, findings=findings, sessions=sessions, refresh=making.refresh,
+            )  # fmt: skip
             starter = TurnStarter(
-                registry, accounting, layout, groups, networks, watcher, preparation, agent_server.serve, now, turns,
-                sandboxes,
+                registry=registry, accounting=accounting, layout=layout, groups=groups, networks=networks, watcher=watcher,
+                preparation=preparation, serve_agent=agent_server.serve, now=now, turns=turns, sandboxes=sandboxes,
             )  # fmt: skip
             turn_git = TurnGit(preparer, layout)
-            look = WorkspaceLook(registry, accounting, layout, preparer.protector, turn_git, protection, findings)
+            look = WorkspaceLook(
+                registry=registry, accounting=accounting, layout=layout, protector=preparer.protector, git=turn_git,
+                protection=protection, findings=findings,
+            )  # fmt: skip
             end = TurnEnd(registry, accounting, sessions, groups, turns, sweep_wanted)
             end_steps = (
                 EndStep("look at the workspace", look.look),
@@ -233,41 +228,39 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             host_git = HostGit(git_sandbox, repositories, settings.environ, BranchMover(layout.trees))
             landing_git = LandingGit(git_sandbox, repositories, host_git, settings.environ)
             check_room = CheckRoom(
-                registry, git_sandbox, setting_up, preparer.person, preparer.machine, preparer.unreadable, layout, user,
-                preparer.protector, trash,
+                registry=registry, sandbox=git_sandbox, setting_up=setting_up, person=preparer.person,
+                machine=preparer.machine, unreadable=preparer.unreadable, layout=layout, user=user,
+                protector=preparer.protector, trash=trash,
             )  # fmt: skip
-            landings = Landings(registry, repositories, landing_git, host_git, check_room, families.queue, landing_wanted)
+            landings = Landings(
+                registry=registry, repositories=repositories, git=landing_git, host=host_git, room=check_room,
+                queue=families.queue, wanted=landing_wanted,
+            )  # fmt: skip
             allow_lists = AllowLists(registry, networks)
             renaming = Renaming(registry, families.waits, repositories, git_sandbox, keeping, exec_sessions.check_none)
             pruning = Pruning(registry, repositories, keeping, making, exec_sessions.check_none)
             forgetting = Forgetting(registry, repositories, git_sandbox, renaming.being_given)
             restore_wanted = Wakeup()
             restoring = Restoring(
-                registry, git_sandbox, repositories, keeping, making, diffing, restore_wanted, layout.trees,
-                preparer.protector.borrowing, exec_sessions.check_none,
+                registry=registry, sandbox=git_sandbox, repositories=repositories, keeping=keeping, making=making,
+                diffing=diffing, wanted=restore_wanted, directory=layout.trees, borrowing=preparer.protector.borrowing,
+                check_unused=exec_sessions.check_none,
             )  # fmt: skip
             checkouts = Checkouts(registry, repositories, landing_git, host_git, lambda: preparer.protector.own_places)
             relocating = Relocating(
                 registry, repositories, keeping, sessions, checks.check_workspace, exec_sessions.check_none
             )
             clones = Clones(
-                repositories,
-                wishes,
-                making,
-                keeping,
-                diffing,
-                landings,
-                pruning,
-                forgetting,
-                restoring,
-                relocating,
-                checkouts,
-            )
+                repositories=repositories, wishes=wishes, making=making, keeping=keeping, diffing=diffing,
+                landings=landings, pruning=pruning, forgetting=forgetting, restoring=restoring, relocating=relocating,
+                checkouts=checkouts,
+            )  # fmt: skip
             services = Services(
-                requests, families, AgentObjects(registry, families.overview), TurnQuestions(turns, groups), preparer,
-                checks, groups, layout, chats, sessions, inbox, allow_lists, exec_sessions, findings, clones, renaming,
-                Settings(registry, allow_lists),
-                sandboxes, bell, nursery.cancel_scope.cancel,
+                requests=requests, families=families, objects=AgentObjects(registry, families.overview),
+                turns=TurnQuestions(turns, groups), preparer=preparer, checks=checks, cgroups=groups, layout=layout,
+                chats=chats, sessions=sessions, inbox=inbox, allow_lists=allow_lists, exec_sessions=exec_sessions,
+                findings=findings, clones=clones, renaming=renaming, settings=Settings(registry, allow_lists),
+                sandboxes=sandboxes, bell=bell, stop=nursery.cancel_scope.cancel,
             )  # fmt: skip
             operator_server = OperatorServer(services)
             nursery.start_soon(watcher.deliver)

@@ -85,7 +85,7 @@ _VARIABLES = "/run/substrat/variables"
 _RUN = f'set -a; . {_VARIABLES}; set +a; exec 2>&1; exec "$@"'
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class CheckRoom:
     """Runs the checks of one daemon.
 

@@ -90,7 +90,7 @@ class _Looked(NamedTuple):
     state: CloneState | None
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class Landings:
     """Lands work, in order.
 

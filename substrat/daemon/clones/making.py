@@ -71,7 +71,7 @@ class Unfilled(msgspec.Struct, frozen=True):
     pointers: int
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class Making:
     """Makes the clones of one daemon's agents.
 

@@ -57,7 +57,7 @@ class Restored(NamedTuple):
     kept_as: str | None
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class Restoring:
     """Puts the clones of one daemon's agents back.
 

@@ -62,7 +62,7 @@ class SetUp(msgspec.Struct, frozen=True):
     is_strange: bool = False
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class SettingUp:
     """Sets up the clones of one daemon's agents.
 

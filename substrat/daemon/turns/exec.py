@@ -72,7 +72,7 @@ class _Command(NamedTuple):
     variables: Mapping[str, str] = {}
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class ExecSessions:
     """Runs the commands of one daemon.
 

@@ -49,7 +49,7 @@ class Pauses:
         self.thawing.set()
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class LimitsWatch:
     """Watches over the limits of a running turn.
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.preparation")
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class TurnPreparation:
     """Prepares the sandboxes of one daemon's turns.
 

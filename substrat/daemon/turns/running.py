@@ -83,7 +83,10 @@ class RunningTurn(TurnControl):
         self._without: frozenset[str] = frozenset()
         self._ended_before = False
         self._output = TurnOutput(turn, place, offset, observer, limits.output, self.stop_request, self._exited)
-        self._limits = LimitsWatch(turn, place, observer, watcher, limits, self._output, pauses, self.kill_soon)
+        self._limits = LimitsWatch(
+            turn=turn, place=place, observer=observer, watcher=watcher, limits=limits, output=self._output, pauses=pauses,
+            kill=self.kill_soon,
+        )  # fmt: skip
 
     async def run(self, prepare: Callable[[], Awaitable[LaunchPlan | None]]) -> TurnObservation:
         """Launch the sandbox and stay with it to its end.

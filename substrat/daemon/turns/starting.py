@@ -43,7 +43,7 @@ _TRY_AGAIN = 5.0
 """Seconds until an agent's socket that has failed is tried again: no event tells when it can succeed."""
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class TurnStarter:
     """Starts, or takes up, the turns of one daemon.
 

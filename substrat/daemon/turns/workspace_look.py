@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.look")
 
 
-@attrs.define(eq=False)
+@attrs.define(kw_only=True, eq=False)
 class WorkspaceLook:
     """Looks at the workspaces of one daemon's agents after their turns.
 

@@ -193,7 +193,6 @@ class Asked:
         self.house = kind(path, clock)
         registry = self.house.registry
         places = Layout(str(directory / "state"), str(directory / "run"))
-        unused: Any = None
         cgroups: Any = SimpleNamespace(are_there=False)
         runner: Any = SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
         self.questions, self.reminders = Inbox(registry), Reminders(registry)
@@ -203,11 +202,12 @@ class Asked:
         preparer: Any = SimpleNamespace(
             protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
         )
-        self.server = OperatorServer(Services(
-            self.house.supervisor, self.house.families, AgentObjects(registry, self.house.families.overview), runner,
-            preparer, unused, cgroups, places, unused, unused, self.questions, AllowLists(registry, networks), unused,
-            Findings(registry), *[unused] * 6,
-        ))  # fmt: skip
+        used: Any = {
+            "requests": self.house.supervisor, "families": self.house.families, "turns": runner, "preparer": preparer,
+            "objects": AgentObjects(registry, self.house.families.overview), "cgroups": cgroups, "layout": places,
+            "inbox": self.questions, "allow_lists": AllowLists(registry, networks), "findings": Findings(registry),
+        }  # fmt: skip
+        self.server = OperatorServer(Services(**{**dict.fromkeys(Services._fields), **used}))
 
     async def ask(self, method, **params):
         no_connection: Any = None

@@ -39,7 +39,6 @@ class Asked:
         self.house = house
         registry = house.registry
         self.questions = Inbox(registry)
-        unused: Any = None
         cgroups: Any = SimpleNamespace(are_there=False)
         runner: Any = SimpleNamespace(use=lambda _agent: None)
         chats: Any = SimpleNamespace()
@@ -47,11 +46,12 @@ class Asked:
         preparer: Any = SimpleNamespace(
             protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
         )
-        self.server = OperatorServer(Services(
-            house.supervisor, house.families, AgentObjects(registry, house.families.overview), runner, preparer, unused,
-            cgroups, Layout("/none", "/none"), chats, unused, self.questions, unused, unused, Findings(registry),
-            *[unused] * 6,
-        ))  # fmt: skip
+        used: Any = {
+            "requests": house.supervisor, "families": house.families, "turns": runner, "preparer": preparer,
+            "objects": AgentObjects(registry, house.families.overview), "cgroups": cgroups, "chats": chats,
+            "layout": Layout("/none", "/none"), "inbox": self.questions, "findings": Findings(registry),
+        }  # fmt: skip
+        self.server = OperatorServer(Services(**{**dict.fromkeys(Services._fields), **used}))
 
     async def ask(self, method, **params):
         no_connection: Any = None
