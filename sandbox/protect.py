@@ -51,6 +51,10 @@ WORKSPACE = (
     Entry(".trae", "Trae starts the servers of mcp.json", new=False),
     Entry(".factory", "Factory's droid starts the servers of mcp.json and runs the hooks of settings.json", new=False),
     Entry(".junie", "Junie starts the servers it names", new=False),
+    Entry(".amp", "Amp starts the servers that settings.json names", new=False),
+    Entry(".codebuddy", "CodeBuddy runs the hooks that settings.json names", new=False),
+    Entry(".iflow", "iFlow starts the servers and runs the hooks that settings.json names", new=False),
+    Entry(".clinerules", "Cline runs what is in hooks and obeys the rules", new=False),
     Entry("crush.json", "Crush starts the servers it names", new=False),
     Entry(".crush.json", "Crush starts the servers it names", new=False),
     Entry(".aider.conf.yml", "aider runs the lint and test commands it names", new=False),
@@ -69,8 +73,6 @@ WORKSPACE = (
     Entry("mise.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry(".mise", "mise reads config.toml in it", new=False),
     Entry("mise", "mise reads config.toml in it; it lies at the top or in .config, with conf.d", new=False),
-    Entry(".mise.local.toml", "mise sets variables and runs hooks on entering the directory", new=False),
-    Entry("mise.local.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry(".rtx.toml", "mise under its old name", new=False),
     Entry(".shadowenv.d", "shadowenv runs what is in it on entering the directory", new=False),
     Entry(".bashrc", "bash runs it where the workspace is somebody's home", home=True),
@@ -121,6 +123,7 @@ WORKSPACE = (
     ),
     Entry(".overcommit.yml", "the hook that overcommit has installed runs the commands it names", new=False),
     Entry("captainhook.json", "the hook that CaptainHook has installed runs the commands it names", new=False),
+    Entry(".lfsconfig", "git-lfs gives files to the address it names, and takes files from there", new=False),
     Entry("hgrc", "Mercurial runs the hooks and extensions it names; it lies in .hg", new=False),
     Entry("hgrc-not-shared", "the same for one of the directories that share a Mercurial repository", new=False),
 )
@@ -131,6 +134,12 @@ placeholder in the workspace while a turn runs."""
 SUFFIXES = (".code-workspace", ".sublime-project")
 """Files that are protected by their ending, where they exist: VS Code runs the tasks of a workspace file when it is opened,
 and Sublime Text's plugin LSP starts the servers that a project's settings name."""
+
+_OF_MISE = re.compile(r"\.?mise\..+\.toml")
+"""mise runs the hooks of `mise.local.toml` and, with `MISE_ENV=prod`, of `mise.prod.toml`, on entering the directory."""
+
+_IN_DIRECTORY = (".sl", "config")
+"""A directory's name, and that of a file which is protected in it: Sapling runs the hooks and extensions that it names."""
 
 LEFT_OUT = {
     "Makefile, package.json, conftest.py, build.rs and the like": "a person runs them by running a build or a test",
@@ -216,14 +225,17 @@ def folded(name: str) -> str:
     return unicodedata.normalize("NFD", _IGNORED.sub("", unicodedata.normalize("NFD", name)).casefold())
 
 
-def is_protected(name: str) -> bool:
+def is_protected(name: str, directory: str = "") -> bool:
     """Say whether a file or directory in a workspace is protected by its name, in whichever letters (`folded`).
 
     Args:
         name: the last part of its path.
+        directory: the part before it.
     """
     compared = folded(name)
-    return compared in _FOLDED or compared.endswith(SUFFIXES)
+    if compared in _FOLDED or compared.endswith(SUFFIXES) or _OF_MISE.fullmatch(compared):
+        return True
+    return (folded(directory), compared) == _IN_DIRECTORY
 
 
 _FORMER_PLACEHOLDERS = {"commondir": b".\n"}

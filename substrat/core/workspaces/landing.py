@@ -12,6 +12,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox import protect
@@ -178,14 +179,16 @@ def _marked(around: Surroundings) -> dict[str, str]:
         if place := posixpath.dirname(path):
             found[place] = f"git may take {place} for a repository, and obey the configuration there"
     for path in around.links:
-        if any(_is_obeyed(name) for name in path.split("/")):
+        names = path.split("/")
+        if _obeyed(names) is not None or any(protect.folded(name) in _DECIDING for name in names):
             for place in _followed(path, around.links).places:
                 found.setdefault(place, f"the link {path} leads to it, which the host may run or obey unasked")
     return found
 
 
-def _is_obeyed(name: str) -> bool:
-    return protect.is_protected(name) or protect.folded(name) in _DECIDING
+def _obeyed(names: list[str]) -> str | None:
+    """Return the first part of a path that is a protected name."""
+    return next((name for outer, name in pairwise(("", *names)) if protect.is_protected(name, outer)), None)
 
 
 def _reason(file: ChangedFile, links: Mapping[str, str], marked: Mapping[str, str]) -> str | None:
@@ -197,7 +200,7 @@ def _reason(file: ChangedFile, links: Mapping[str, str], marked: Mapping[str, st
         return f"{name} decides about other files" if file.status != "deleted" else f"without {name} git treats others anew"
     if file.status == "deleted":
         return None
-    if name := next(filter(protect.is_protected, names), None):
+    if name := _obeyed(names):
         return f"the host may run or obey {name} unasked"
     if protect.folded(names[-1]) == "head":
         return "with other files beside it, git takes its directory for a repository and obeys the configuration there"

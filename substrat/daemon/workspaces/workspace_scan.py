@@ -150,7 +150,8 @@ class _WorkspaceScan:
             os.close(directory)
 
     def _of_workspace(self, kinds: dict[str, os.DirEntry[str]], path: str, *, top: bool) -> None:
-        for name in filter(protect.is_protected, kinds):
+        directory = os.path.basename(path)
+        for name in [name for name in kinds if protect.is_protected(name, directory)]:
             if not top and self._record.is_full(f"{path}/{name}"):
                 return
             if kinds[name].is_symlink():

@@ -27,7 +27,7 @@ def held(path, *, status="added", mode="100644", around=AROUND):
 @each("path", [
     ".envrc", ".EnvRC", "a/b/.vscode/tasks.json", ".v\u017fcode/tasks.json", ".en\u200bvrc", ".hus\u212ay/pre-commit",
     "x.CODE-workspace", ".gitmodules", "sub/.GitAttributes", ".git\ufe0fattributes", ".worktreeinclude",
-    ".cursor/worktrees.json",
+    ".cursor/worktrees.json", "sub/.SL/config", "mise.prod.toml", ".amp/settings.json",
     ".lfsconfig", "sub/.LFSConfig", ".cursor/rules/substrat.mdc", "sub/.cursor/.gitignore",
     "x/HEAD", "x/head", "fixtures/repo.git/config", "fixtures/repo.git/hooks/post-checkout",
     "tools/clean.sh", "hooks/post-merge", "tools/editor/tasks.json", "tools/env.sh", "tools/hooks/pre-commit", "first",
@@ -38,7 +38,7 @@ def test_files_that_the_host_may_obey(path):
 
 @each("path", [
     "README.md", "envrc", ".env", "vscode/tasks.json", ".v\u0161code/x", ".envrc.md", "gitattributes", ".gitignore",
-    "x/HEADER",
+    "x/HEADER", "sl/config", "mise.prod.json",
     "fixtures/config", "tools/clean.sh.md", "hook", "tools/editors/x", "tools/env", "Makefile", "top-level",
 ])  # fmt: skip
 def test_files_that_nothing_obeys(path):
