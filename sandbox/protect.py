@@ -69,8 +69,6 @@ WORKSPACE = (
     Entry(".autoenv.zsh", "zsh-autoenv runs it on entering the directory", new=False),
     Entry(".autoenv.leave", "autoenv runs it on leaving the directory", new=False),
     Entry(".autoenv_leave.zsh", "zsh-autoenv runs it on leaving the directory", new=False),
-    Entry(".mise.toml", "mise sets variables and runs hooks on entering the directory", new=False),
-    Entry("mise.toml", "mise sets variables and runs hooks on entering the directory", new=False),
     Entry(".mise", "mise reads config.toml in it", new=False),
     Entry("mise", "mise reads config.toml in it; it lies at the top or in .config, with conf.d", new=False),
     Entry(".rtx.toml", "mise under its old name", new=False),
@@ -131,12 +129,10 @@ WORKSPACE = (
 told when it appears, and stays in the agent's attention until a person has accepted it: each refused name costs an empty
 placeholder in the workspace while a turn runs."""
 
-SUFFIXES = (".code-workspace", ".sublime-project")
-"""Files that are protected by their ending, where they exist: VS Code runs the tasks of a workspace file when it is opened,
-and Sublime Text's plugin LSP starts the servers that a project's settings name."""
-
-_OF_MISE = re.compile(r"\.?mise\..+\.toml")
-"""mise runs the hooks of `mise.local.toml` and, with `MISE_ENV=prod`, of `mise.prod.toml`, on entering the directory."""
+_OF_A_KIND = re.compile(r".*\.(code-workspace|sublime-project)|\.?mise(\..+)?\.toml", re.DOTALL)
+"""Files that are protected by a part of their name, where they exist: VS Code runs the tasks of a workspace file when it is
+opened, Sublime Text's plugin LSP starts the servers that a project's settings name, and mise sets variables and runs hooks
+on entering the directory, with `MISE_ENV=prod` those of `mise.prod.toml`."""
 
 _IN_DIRECTORY = (".sl", "config")
 """A directory's name, and that of a file which is protected in it: Sapling runs the hooks and extensions that it names."""
@@ -188,6 +184,20 @@ GIT = (
 )
 """In a git directory: a repository's `.git`, a bare repository, and those of submodules in `modules`."""
 
+GIT_COMPARED = {
+    "shallow": "git shows no history before the commits it names",
+    "info/grafts": "git shows another history",
+    "info/exclude": "git shows no new files that it names",
+    "refs/replace": "git shows other objects in the place of some",
+    "rebase-merge/git-rebase-todo": "`git rebase --continue` runs its exec lines",
+    "rebase-merge/strategy": "`git rebase --continue` runs git-merge-NAME",
+    "rebase-apply/strategy": "the same in an older form",
+    "sequencer/todo": "`git cherry-pick --continue` obeys it",
+    "sequencer/opts": "`git cherry-pick --continue` runs git-merge-NAME",
+}
+"""In a git directory: files that git obeys and that an agent's own git must write, each with its use. They stay
+writable, and a turn's end tells those that were changed in it."""
+
 WORKTREES_KEEPERS = ("substrat", "substrat/locked")
 """Made in `worktrees` while a turn runs. git removes that directory with the last worktree in it, and the mount with the
 directory; the entry of a locked worktree it never removes, nor does it list one without a `gitdir` (git-worktree(1))."""
@@ -233,9 +243,8 @@ def is_protected(name: str, directory: str = "") -> bool:
         directory: the part before it.
     """
     compared = folded(name)
-    if compared in _FOLDED or compared.endswith(SUFFIXES) or _OF_MISE.fullmatch(compared):
-        return True
-    return (folded(directory), compared) == _IN_DIRECTORY
+    is_known = compared in _FOLDED or (folded(directory), compared) == _IN_DIRECTORY
+    return is_known or _OF_A_KIND.fullmatch(compared) is not None
 
 
 _FORMER_PLACEHOLDERS = {"commondir": b".\n"}

@@ -44,7 +44,8 @@ def test_other_content_at_an_accepted_path_asks_again_and_the_same_does_not(scen
     for word, kind in (("one", "unsafe"), ("one", "idle"), ("two", "unsafe"), ("one", "idle")):
         assert scene.turn("; ".join(script.format(text.format(word)) for script, text in FOUND.values())) == kind, word
         if kind == "unsafe":
-            found = {os.path.relpath(finding["path"], scene.work).split("/")[0] for finding in scene.findings}
+            (finding,) = scene.findings
+            found = {os.path.relpath(path, scene.work).split("/")[0] for path in finding["difference"].splitlines()}
             assert found == set(FOUND), "each of them"
             assert scene.house.ok("accept", "agent")["attention"]["kind"] == "idle"
         for path in FOUND:

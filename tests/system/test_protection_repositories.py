@@ -132,7 +132,7 @@ def test_what_has_a_name_in_no_encoding_is_told_and_keeps_no_turn_running(house)
     assert [path for path in os.listdir(os.fsencode(work)) if path.startswith(b"bad")] == [b"bad\xff"]
     first = house.show("agent")
     assert first["attention"]["kind"] == "unsafe"
-    assert any("bad?/.envrc" in finding["path"] for finding in first["findings"])
+    assert any("bad?/.envrc" in finding["difference"] for finding in first["findings"])
     house.kill()
     house.start()
     house.ok("send", "agent", "/say more", "--wait")
@@ -151,7 +151,6 @@ EVIL = "printf '[core]\\n\\tfsmonitor = touch %s/stolen; false\\n' $PWD"
 
 
 HIDDEN = {
-    "not entered": f"{NESTED.format('node_modules/p')} && {EVIL} >> node_modules/p/.git/config",
     "behind a link": f"{NESTED.format('sub')} && mkdir node_modules && mv sub/.git node_modules/x && "
     f"ln -s ../node_modules/x sub/.git && {EVIL} >> node_modules/x/config",
     "in parts behind a link": f"{NESTED.format('sub')} && mkdir s && mv sub/.git s/own && mkdir s/all && "
@@ -174,14 +173,14 @@ def test_a_repository_that_an_agent_hides_is_found_and_read_only_in_the_next_tur
         shown = house.show(name)
         assert shown["attention"]["kind"] == "unsafe", kind
         (config,) = [path for path in works[name].glob("*/**/config") if "stolen" in path.read_text()]
-        assert any(str(config).startswith(finding["path"]) for finding in shown["findings"]), kind
+        assert any(str(config.parent) in finding["difference"].splitlines() for finding in shown["findings"]), kind
         house.ok("accept", name)
         before[config] = config.read_text()
         house.ok("send", name, f"/shell echo more >> {config}; true")
     house.ok("wait", *names)
     assert {config: config.read_text() for config in before} == before
     findings = [finding["text"] for name in names for finding in house.show(name).get("findings", [])]
-    assert not any("made or replaced" in text for text in findings)
+    assert not any("were changed" in text for text in findings)
 
 
 def test_an_odd_file_in_a_nested_repository_ends_no_later_turn(house):
@@ -193,35 +192,6 @@ def test_an_odd_file_in_a_nested_repository_ends_no_later_turn(house):
     assert all((work / name / ".git" / name).exists() for name in names), "a control"
     house.ok("send", "agent", "/say still here", "--wait")
     assert house.show("agent")["turn"]["outcome"] == "success"
-
-
-REBASE = """
-begin()
-with open(".git/rebase-merge/git-rebase-todo", "a") as todo:
-    todo.write(prompt.splitlines()[-1] + "\\n")  # a rebase under way is told before it
-finish()
-"""
-
-
-def test_what_an_agent_adds_to_a_rebase_under_way_is_found(house):
-    """`git rebase --continue` runs the `exec` lines of a file that the agent may write, to go on with its own rebases."""
-    work = house.workspace("work", git=True)
-    for number in range(3):
-        house.git(work, "commit", "-q", "--allow-empty", "-m", f"{number}")
-    edit = ("-c", "sequence.editor=sed -i s/^pick/edit/", "-c", "core.editor=true")
-    house.git(work, *edit, "rebase", "-q", "-i", "HEAD~2")
-    house.start(agent=house.program(REBASE))
-    house.ok("spawn", "agent", "-w", work, "--wait", "# nothing that runs")
-    assert house.show("agent")["attention"]["kind"] == "idle", house.show("agent")["findings"]
-    house.ok("send", "agent", "exec touch stolen", "--wait")
-    shown = house.show("agent")
-    assert shown["attention"]["kind"] == "unsafe"
-    (finding,) = shown["findings"]
-    assert finding["path"] == str(work / ".git/rebase-merge/git-rebase-todo")
-    assert "would run 'exec touch stolen'" in finding["text"]
-    house.ok("accept", "agent")
-    house.ok("send", "agent", "# nothing more", "--wait")
-    assert house.show("agent")["attention"]["kind"] == "idle"
 
 
 def test_a_repository_that_a_command_of_exec_makes_is_found_too(house):

@@ -290,12 +290,6 @@ def adds_nothing_that_runs(before: bytes, after: bytes) -> bool:
     return all(any(setting == one for one in known) for setting in parsed.settings if not is_harmless(setting))
 
 
-def digest_bytes(data: bytes) -> int:
-    """Return how many bytes an object's name has in the repository with a configuration."""
-    named = [one.value for one in parse(data).settings if one.name == "extensions.objectformat"]
-    return 32 if named and (named[-1] or "").lower() == "sha256" else 20
-
-
 class Reference(NamedTuple):
     """A place that a configuration makes git read or run.
 

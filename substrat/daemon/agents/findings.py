@@ -27,7 +27,7 @@ _TOLD = 5
 """Findings that one event names: it is one line, and `substratctl show` lists them all."""
 
 
-UNPROTECTED, HIDDEN, UNFILTERED = "workspace:unprotected", "workspace:hidden", "workspace:unfiltered"
+UNPROTECTED, UNFILTERED = "workspace:unprotected", "workspace:unfiltered"
 
 
 class Found(NamedTuple):

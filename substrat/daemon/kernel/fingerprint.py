@@ -58,6 +58,8 @@ class _Node(NamedTuple):
 
 
 _ABSENT = _Node(b"absent", b"")
+UNREAD = "?"
+"""In the place of a hash of what can't be read."""
 
 
 def of(paths: Iterable[str], roots: tuple[str, ...], budget: Budget | None = None) -> str | None:
@@ -91,6 +93,27 @@ def of(paths: Iterable[str], roots: tuple[str, ...], budget: Budget | None = Non
     except TooMuch:
         return None
     return f"{content.hexdigest()}:{stamp.hexdigest()}"
+
+
+def content_at(path: str, roots: tuple[str, ...], budget: Budget) -> str:
+    """Return a hash of what is at a path; empty where nothing is, `UNREAD` where it can't be read or is too much.
+
+    Args:
+        path: an absolute path.
+        roots: the directories in which the agent may write.
+        budget: how much is read.
+
+    Raises:
+        DescriptorsUsedUp: there are no descriptors left.
+    """
+    try:
+        node = _Look(roots, budget).at(path, 0)
+    except OSError as problem:
+        descriptors.refuse_shortage(problem)
+        return UNREAD
+    except TooMuch:
+        return UNREAD
+    return "" if node is _ABSENT else node.content.hex()
 
 
 def obeyed_in(git: str) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class TurnGit:
         filters = (await self._preparer.person.read(agent)).filters
         bubblewrap = self._preparer.machine.known_bubblewrap
         is_repository = bool(before.git_dirs) or os.path.isdir(f"{agent.workspace}/.git")
-        is_seen = agent.clone is not None or (before.hiding is not None and is_repository)
+        is_seen = agent.clone is not None or (before.compared is not None and is_repository)
         if not filters or bubblewrap is None or not is_seen:
             return []
         since = before.head if agent.clone is None else agent.clone.kept.head or agent.clone.base

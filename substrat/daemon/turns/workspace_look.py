@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import structlog
 
-from substrat.core.workspaces import git_hiding
-from substrat.daemon.agents.findings import HIDDEN, UNPROTECTED, Found
+from substrat.daemon.agents.findings import UNPROTECTED, Found
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns.shortage import patiently
 from substrat.daemon.workspaces import protected_paths
@@ -81,16 +80,12 @@ class WorkspaceLook:
             await until_stored(note)
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
-        """Tell which paths the turn has made that would have been protected, had they been there at its start.
-
-        And by which git on the host hides changes, and files that were committed without a filter.
-        """
+        """Tell which files that the host obeys the turn has changed, and which were committed without a filter."""
         found, noted = await self._protector.find_changes(agent, before)
         found += await self._git.find_unfiltered(agent, before)
         for kind in dict.fromkeys(one.kind for one in found):
             some = [one for one in found if one.kind == kind]
-            describe = {UNPROTECTED: protected_paths.describe_changes, HIDDEN: git_hiding.describe}.get(kind)
-            text = describe([one.path for one in some]) if describe is not None else "; ".join(one.text for one in some)
+            text = "; ".join(one.text for one in some)
             await until_stored(partial(self._note_findings, turn, some, text, kind))
         if noted:
             await until_stored(partial(self._note_new_findings, turn, noted))

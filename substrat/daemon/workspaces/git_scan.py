@@ -30,8 +30,8 @@ class GitScan:
 
     def __init__(self, record: ScanRecord) -> None:
         self._record = record
-        self.worktrees: list[tuple[str, str]] = []
-        """The worktrees that were found, each with its `.git`."""
+        self._links: list[str] = []
+        """The worktrees' `.git`, of whatever kind."""
         self._seen_worktrees: set[str] = set()
 
     def git_directory(self, directory: int, path: str, own: tuple[str, ...] = (), *, is_nested: bool = True) -> None:
@@ -166,6 +166,23 @@ class GitScan:
         where = os.path.normpath(os.path.join(path, os.fsdecode(said.rstrip(b"\r\n"))))
         return any(is_within(where, root) for root in self._record.roots)
 
+    def follow_all(self, private: tuple[str, ...]) -> None:
+        """Protect the repositories that lie elsewhere in the workspace, wherever a `.git` that was found leads.
+
+        Args:
+            private: directories of the host in which the agent writes and nothing can be protected.
+        """
+        self._record.strict = False
+        self._record.give_time()
+        for git in self._links:
+            own = gitlink.led_to(git)
+            if own is None:
+                continue
+            for path in (own, gitlink.joined_by(own) or own):
+                if not self._record.is_inside(path) and any(is_within(path, one) for one in private):
+                    self._record.led_outside[git] = None
+            self.follow(own)
+
     def follow(self, own: str) -> None:
         """Protect a git directory that git is led to, and the one that it takes its configuration from."""
         common = gitlink.joined_by(own) or own
@@ -190,7 +207,7 @@ class GitScan:
         if is_nested and self._record.takes_no_more(git, is_file=not stat.S_ISDIR(found.st_mode)):
             return
         self._seen_worktrees.add(path)
-        self.worktrees.append((path, git))
+        self._links.append(git)
         if is_nested:
             self._record.pin_worktree(path)
         if stat.S_ISLNK(found.st_mode):

@@ -31,9 +31,8 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
         inodes: which files all these are: their inodes; of a link, the time of its last change.
         notes: sentences about paths that can't be protected.
         unprotectable: settings by which git runs a program that can't be protected, each with a sentence.
-        sequencer: the lines that `git rebase --continue` would run, by their file's path.
+        compared: hashes of the files that git obeys and the agent's git must write, by path; None: nothing was looked at.
         head: the commit that the workspace's HEAD was at.
-        hiding: the lines by which git hides changes from people, by their file's path; None: nothing was looked at.
         keepers: what git must find in `worktrees`, so that it doesn't remove that directory (`protect.WORKTREES_KEEPERS`).
         whole: those of the read-only paths that are whole git directories, because there are many repositories.
         noted: the files that a note is about, by the note's text, as far as their content can be compared.
@@ -48,9 +47,8 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     inodes: dict[str, int] = msgspec.field(name="seen", default_factory=dict)
     notes: tuple[str, ...] = ()
     unprotectable: tuple[tuple[str, str], ...] = msgspec.field(name="unsettled", default=())
-    sequencer: dict[str, tuple[str, ...]] = msgspec.field(name="underway", default_factory=dict)
+    compared: dict[str, str] | None = None
     head: str | None = None
-    hiding: dict[str, tuple[str, ...]] | None = None
     keepers: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
     noted: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -82,7 +80,7 @@ def shared_with(workspace: str, closed: tuple[str, ...]) -> tuple[tuple[str, ...
 
 
 def changes(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
-    """Return the paths that were made or replaced during a turn, so weren't protected in it; of nested ones the outermost.
+    """Return the obeyed paths that were made, replaced or written during a turn; of nested ones the outermost.
 
     Args:
         before: the scan at the turn's start.
@@ -94,6 +92,9 @@ def changes(before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
         for path, inode in after.inodes.items()
         if before.inodes.get(path) != inode and path not in had and not is_below(path, whole)
     )
+    if before.compared is not None:
+        now = after.compared or {}
+        changed += (path for path, content in now.items() if before.compared.get(printable(path)) != content)
     outer: set[str] = set()
     for path in sorted(changed, key=len):
         if not is_below(path, outer):
@@ -134,7 +135,7 @@ def with_inodes(before: ProtectedPaths, inodes: dict[str, int]) -> ProtectedPath
 def describe_changes(paths: list[str]) -> str:
     """Return a sentence about paths that `changes` returned."""
     return (
-        f"made or replaced during the turn, so not protected in it: {listed(paths)}; "
+        f"files that programs on your host obey were changed: {listed(paths)}; "
         f"look at what is there before git, an editor or a shell of yours does"
     )
 

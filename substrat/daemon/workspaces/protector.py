@@ -12,8 +12,8 @@ import trio
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
-from substrat.core.workspaces import git_hiding, git_leftovers, git_sequencer, overlap
-from substrat.daemon.agents.findings import HIDDEN, WORDS, Found, found_in, roots_of
+from substrat.core.workspaces import git_leftovers, overlap
+from substrat.daemon.agents.findings import WORDS, Found, found_in, roots_of
 from substrat.daemon.kernel.fingerprint import Budget
 from substrat.daemon.workspaces import checking, copies, git_programs, leftovers, protected_paths, tips, workspace_scan
 from substrat.daemon.workspaces.borrowed import Borrowed, borrowed_in
@@ -36,6 +36,8 @@ _LOCK_SECONDS = 1.0
 """How long a turn's end waits for a git that may hold a lock, for example one that works elsewhere and is about to end."""
 _LOCK_PAUSE = 0.05
 """Seconds between two looks at such a lock."""
+_LISTED = 1000
+"""Changed paths that a finding lists, each a line."""
 _GIT_SECONDS = 5.0
 """How long a daemon's start or a spawn waits for the scan of a workspace's `.git`; each turn's start looks again."""
 
@@ -220,7 +222,7 @@ class WorkspaceProtector:
         """Look through a workspace at a sandbox's end.
 
         Returns:
-            Findings about paths that appeared and would have been protected, and about paths that can't be protected.
+            A finding about all obeyed paths that were changed, and findings about paths that can't be protected.
         """
         return await trio.to_thread.run_sync(self._find_changes, agent, before, self._further(agent))
 
@@ -231,15 +233,8 @@ class WorkspaceProtector:
             after = self._scan(agent, before.git_dirs, before.own_git_dirs, further)
         except WorkspaceUnusable as problem:
             return [Found(agent.workspace, problem.message)], []
-        paths, budget = protected_paths.changes(before, after), Budget()
-        describe, files_in, roots = protected_paths.describe_changes, protected_paths.files_in, roots_of(agent)
-        now = {protected_paths.printable(path): lines for path, lines in (after.hiding or {}).items()}
-        hidden = git_hiding.changes(before.hiding, now) if before.hiding is not None else ()
-        changed = [found_in(path, describe([path]), files_in(after, path), roots, budget) for path in paths]
-        changed += [Found(path, text, difference=lines, kind=HIDDEN) for path, text, lines in hidden]
-        changed += [
-            Found(path, text, digest=WORDS) for path, text in git_sequencer.changes(before.sequencer, after.sequencer)
-        ]
+        paths = protected_paths.changes(before, after)
+        changed = [_changed(agent, after, paths)] if paths else []
         told = set(paths)
         # The agent may have written to what can't be protected, whatever a person has accepted before.
         noted = [
@@ -248,6 +243,16 @@ class WorkspaceProtector:
             if not all(one in told or protected_paths.is_below(one, told) for one in files)
         ]
         return changed, noted
+
+
+def _changed(agent: Agent, after: ProtectedPaths, paths: list[str]) -> Found:
+    """Return the one finding about all obeyed paths that a turn has changed; where there are several it lists them."""
+    text = protected_paths.describe_changes(paths)
+    files = dict.fromkeys(file for path in paths for file in protected_paths.files_in(after, path))
+    if len(paths) == 1:
+        return found_in(paths[0], text, tuple(files), roots_of(agent))
+    listed = "\n".join(map(protected_paths.printable, paths[:_LISTED]))
+    return found_in(agent.workspace, text, tuple(files), roots_of(agent))._replace(difference=listed)
 
 
 def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -> Found:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.daemon.kernel import descriptors, nofollow, procfs
 from substrat.daemon.kernel.fingerprint import obeyed_in
-from substrat.daemon.workspaces import git_places, hiding, sequencer
+from substrat.daemon.workspaces import compared, git_places
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths, is_below, listed, printable
 from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
@@ -34,8 +34,6 @@ class Bounds(NamedTuple):
             read-only as wholes, one mount each.
         git_mounts: mounts of nested repositories' directories and of whole git directories.
         repositories: how many repositories' configurations are read for the programs they name.
-        index_bytes: of all indexes together: about 600,000 files at some 100 bytes each.
-        gitlinks: nested repositories that the indexes name.
     """
 
     entries: int = 200_000
@@ -46,8 +44,6 @@ class Bounds(NamedTuple):
     writable: int = 16
     git_mounts: int = 500
     repositories: int = 500
-    index_bytes: int = 64 << 20
-    gitlinks: int = 1000
 
 
 class ScanRecord:
@@ -80,11 +76,9 @@ class ScanRecord:
         self.odd: list[str] = []
         self.skipped: list[str] = []
         self.skipped_git: list[str] = []
-        self.unread: list[str] = []
         self.inaccessible: list[str] = []
         self.led_outside: dict[str, None] = {}
         self.sockets: dict[str, None] = {}
-        self.hiding: dict[str, tuple[str, ...]] = {}
         self.strict = True
 
     def result(self, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
@@ -99,11 +93,12 @@ class ScanRecord:
         missing = tuple(path for path in absent if path == printable(path))
         self.inaccessible += [path for path in absent if path != printable(path)]
         noted = dict(self._comparable())
+        written = [git for git in (*self.repositories, *self.own_git_dirs) if git not in self.whole]
         common = shared[0] if shared else f"{self.roots[0]}/.git"
         return ProtectedPaths(
             pinned, read_only, missing, shared, own, inodes, (*noted, *self._notes()),
-            tuple(self.unprotectable), sequencer.read((*self.repositories, *pinned)),
-            git_places.head(own[0] if own else common, common), {**self.hiding, **hiding.read(self.repositories)},
+            tuple(self.unprotectable), compared.read(written, self.roots),
+            git_places.head(own[0] if own else common, common),
             self._kept_for({*read_only, *missing}), tuple(self.whole), noted,
         )  # fmt: skip
 
@@ -131,9 +126,6 @@ class ScanRecord:
             yield f"too much to look through or to protect: nothing is protected in {listed(skipped)}", files
 
     def _notes(self) -> Iterable[str]:
-        if self.unread:
-            where = listed(self.unread)
-            yield f"not all of this can be read, so nested repositories that it names may be unprotected: {where}"
         if self.inaccessible:
             yield f"can't be looked at, so not all of it is protected: {listed(self.inaccessible)}"
         if self.sockets:
@@ -210,12 +202,7 @@ class ScanRecord:
     @property
     def is_used_up(self) -> bool:
         """Whether the scan may enter no further directory."""
-        return self.entries < 0 or self.is_out_of_time
-
-    @property
-    def is_out_of_time(self) -> bool:
-        """Whether the time for this part of the scan is over."""
-        return time.thread_time() > self._work_ends or time.monotonic() > self._ends
+        return self.entries < 0 or time.thread_time() > self._work_ends or time.monotonic() > self._ends
 
     def give_time(self) -> None:
         """Give the time of the bounds to the next part of the scan, in the thread that asks."""

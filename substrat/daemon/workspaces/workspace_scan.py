@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from sandbox import protect
 from substrat.daemon.kernel import descriptors, nofollow
 from substrat.daemon.workspaces.git_scan import GitScan
-from substrat.daemon.workspaces.nested_scan import NestedScan
 from substrat.daemon.workspaces.scan_record import Bounds, ScanRecord
 from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
@@ -59,7 +58,7 @@ def scan(
             walk.workspace(directory)
         for directory in shared:
             walk.shared(directory, own)
-        NestedScan(record, git, private).nested(shared)
+        git.follow_all(private)
         git.programs(workspace, shared, user_configs)
         record.note_sockets(walk.sockets)
     except OSError as problem:

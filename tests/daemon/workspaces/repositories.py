@@ -21,9 +21,3 @@ def found(work, **how):
     return {
         name: {os.path.relpath(path, work) for path in getattr(seen, name)} for name in ("pinned", "read_only", "missing")
     } | {"notes": seen.notes}
-
-
-def named(repository, *paths):
-    """Put nested repositories into the index, as `git add` does."""
-    for path in paths:
-        git(repository, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},{path}")
