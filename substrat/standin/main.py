@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Final
 
     from substrat.standin.flags import ParsedFlags
-    from substrat.standin.places import CliConfig, Places
+    from substrat.standin.places import Places
     from substrat.standin.store import OpenChat
     from substrat.standin.stream import Stream
     from substrat.standin.turn import TurnContext
@@ -92,7 +92,7 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], stop: StopHandler) -> 
 
         subcommands.run(arguments, environ)
         return 0
-    plan = _check(arguments, environ)
+    plan = CheckedRun(arguments, environ)
     from substrat.standin import store
 
     chat = store.OpenChat(os.path.join(plan.places.chats, plan.chat_id), plan.places.workspace)
@@ -106,65 +106,36 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], stop: StopHandler) -> 
 
 
 class CheckedRun:
-    """A run of a prompt that passed every check that comes before its session.
+    """A run of a prompt, which refuses the requests that the real program refuses before it prints anything.
 
     Args:
         arguments: The command line.
         environ: The process's environment.
-        run_places: The run's directories.
-        prompt: The whole prompt.
-        chat_id: The chat to continue or to begin.
-        settings: `cli-config.json` as it was before the run.
-    """
-
-    def __init__(
-        self,
-        *,
-        arguments: ParsedFlags,
-        environ: Mapping[str, str],
-        run_places: Places,
-        prompt: str,
-        chat_id: str,
-        settings: CliConfig,
-    ) -> None:
-        self.arguments: Final = arguments
-        self.environ: Final = environ
-        self.places: Final = run_places
-        self.prompt: Final = prompt
-        self.chat_id: Final = chat_id
-        self.settings: Final = settings
-
-
-def _check(arguments: ParsedFlags, environ: Mapping[str, str]) -> CheckedRun:
-    """Refuse the requests that the real program refuses before it prints anything.
 
     Raises:
         RefusalError: The run fails.
         LeaveError: It fails without a word.
     """
-    _check_mode(arguments)
-    run_places = places.Places(environ, _workspace(arguments), arguments.text("data-dir"))
-    if arguments.has("worktree"):
-        run_places = _move(run_places, environ, arguments)
-    trusted = any(arguments.has(key) for key in ("trust", "force", "yolo"))
-    places.prepare_project(run_places, trusted=trusted)
-    recorded.check((), run_places, "", environ.get("STANDIN_FAIL", ""))
-    if not trusted:
-        raise recorded.refusal("trust", workspace=run_places.workspace)
-    model = arguments.text("model", models.DEFAULT_MODEL)
-    if not models.is_known(model):
-        raise recorded.refusal("model", model=model)
-    chat_id = _choose_chat(arguments, run_places)
-    prompt = _read_prompt(arguments)
-    recorded.check(script.parse(prompt, ("fail",)), run_places, chat_id, "")
-    return CheckedRun(
-        arguments=arguments,
-        environ=environ,
-        run_places=run_places,
-        prompt=prompt,
-        chat_id=chat_id,
-        settings=places.CliConfig(run_places),
-    )
+
+    def __init__(self, arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
+        self.arguments: Final = arguments
+        self.environ: Final = environ
+        _check_mode(arguments)
+        self.places = places.Places(environ, _workspace(arguments), arguments.text("data-dir"))
+        if arguments.has("worktree"):
+            self.places = _move(self.places, environ, arguments)
+        trusted = any(arguments.has(key) for key in ("trust", "force", "yolo"))
+        places.prepare_project(self.places, trusted=trusted)
+        recorded.check((), self.places, "", environ.get("STANDIN_FAIL", ""))
+        if not trusted:
+            raise recorded.refusal("trust", workspace=self.places.workspace)
+        model = arguments.text("model", models.DEFAULT_MODEL)
+        if not models.is_known(model):
+            raise recorded.refusal("model", model=model)
+        self.chat_id: Final = _choose_chat(arguments, self.places)
+        self.prompt: Final = _read_prompt(arguments)
+        recorded.check(script.parse(self.prompt, ("fail",)), self.places, self.chat_id, "")
+        self.settings: Final = places.CliConfig(self.places)
 
 
 def _check_mode(arguments: ParsedFlags) -> None:
@@ -321,22 +292,7 @@ def _open_turn(plan: CheckedRun, chat: OpenChat, output: Stream, model: str, sto
         forced=given.has("force") or given.has("yolo"),
         mode="plan" if given.has("plan") else given.text("mode"),
     )
-    limits = turn.TurnEnding(
-        single_turn=given.has("single-turn"),
-        background_seconds=float(given.text("background-shell-timeout", "0")) or None,
-        show_thinking=given.has("show-thinking"),
-    )
-    return turn.TurnContext(
-        prompt=plan.prompt,
-        stream=output,
-        chat=chat,
-        reactor=loop,
-        servers=servers,
-        permissions=allowed,
-        run_places=plan.places,
-        environ=plan.environ,
-        limits=limits,
-    )
+    return turn.TurnContext(plan, output, chat, reactor=loop, servers=servers, allowed=allowed)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 
 from substrat.standin import flags, ids, models, stream
 from substrat.standin.errors import RefusalError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from substrat.standin.flags import ParsedFlags
 
@@ -27,24 +28,33 @@ def run(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
     Raises:
         RefusalError: The subcommand fails, or is one that the stand-in doesn't have.
     """
-    asked = [key for key in _OPTIONS if arguments.has(key)]
-    if asked:
-        _OPTIONS[asked[0]](arguments, environ)
-    elif arguments.command in flags.REFUSED_COMMANDS:
-        raise RefusalError(f"Error: the subcommand {arguments.command} is not part of the stand-in")
+    asked = next((key for key in ("version", "help", "list-models") if arguments.has(key)), arguments.command)
+    as_json = arguments.text("format") == "json"
+    if asked == "version":
+        _say(f"{VERSION} (a scripted stand-in for cursor-agent, not Cursor's program)")
+    elif asked == "help":
+        _say(_help())
+    elif asked in {"models", "list-models"}:
+        _say("\n".join(["Available models", "", *(f"{slug} - {models.display_name(slug)}" for slug in models.CATALOGUE)]))
+    elif asked in {"status", "whoami"}:
+        _say(_status(logged_in=environ.get("STANDIN_FAIL") != "auth", as_json=as_json))
+    elif asked == "about":
+        _say(_about(environ, as_json=as_json))
+    elif asked in {"ls", "resume"}:
+        raise RefusalError(_NO_TERMINAL)
+    elif asked == "create-chat":
+        _say(ids.new_uuid())
+        while True:  # the real one mostly never ends, and writes nothing
+            signal.pause()
     else:
-        _COMMANDS[arguments.command](arguments, environ)
+        raise RefusalError(f"Error: the subcommand {asked} is not part of the stand-in")
 
 
 def _say(text: str) -> None:
     stream.write_all(1, text.encode() + b"\n")
 
 
-def _version(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
-    _say(f"{VERSION} (a scripted stand-in for cursor-agent, not Cursor's program)")
-
-
-def _help(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
+def _help() -> str:
     from substrat.standin import actions, recorded
 
     lines = [
@@ -69,27 +79,22 @@ def _help(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
         "",
         "STANDIN_FAIL=NAME in the environment fails every run as /fail NAME does.",
     ]
-    _say("\n".join(lines))
+    return "\n".join(lines)
 
 
-def _status(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
+def _status(*, logged_in: bool, as_json: bool) -> str:
     # Exit status 0 in both cases, as the real one.
-    logged_in = environ.get("STANDIN_FAIL") != "auth"
     message = f"Logged in as {_EMAIL}" if logged_in else "Not logged in"
-    if arguments.text("format") != "json":
-        _say(message)
-        return
-    fields: dict[str, object] = {
-        "status": "authenticated" if logged_in else "unauthenticated",
-        "isAuthenticated": logged_in,
-    }
-    fields |= {"hasAccessToken": logged_in, "hasRefreshToken": logged_in}
+    if not as_json:
+        return message
+    fields: dict[str, object] = {"status": "authenticated" if logged_in else "unauthenticated"}
+    fields |= dict.fromkeys(("isAuthenticated", "hasAccessToken", "hasRefreshToken"), logged_in)
     if logged_in:
         fields["userInfo"] = {"email": _EMAIL}
-    _say(json.dumps(fields | {"message": message}, indent=2))
+    return json.dumps(fields | {"message": message}, indent=2)
 
 
-def _about(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
+def _about(environ: Mapping[str, str], *, as_json: bool) -> str:
     system = os.uname()
     fields = {
         "cliVersion": VERSION,
@@ -99,41 +104,4 @@ def _about(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
         "shell": os.path.basename(environ.get("SHELL", "")),
         "userEmail": _EMAIL,
     }
-    if arguments.text("format") == "json":
-        _say(json.dumps(fields, indent=2))
-    else:
-        _say("\n".join(f"{key:<12} {value}" for key, value in fields.items()))
-
-
-def _models(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
-    _say("\n".join(["Available models", "", *(f"{slug} - {models.display_name(slug)}" for slug in models.CATALOGUE)]))
-
-
-def _list_chats(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
-    raise RefusalError(_NO_TERMINAL)
-
-
-def _create_chat(_arguments: ParsedFlags, _environ: Mapping[str, str]) -> None:
-    """Print an id and never end, writing nothing, as the real one mostly does."""
-    import signal
-
-    _say(ids.new_uuid())
-    while True:
-        signal.pause()
-
-
-_OPTIONS: dict[str, Callable[[ParsedFlags, Mapping[str, str]], None]] = {
-    "version": _version,
-    "help": _help,
-    "list-models": _models,
-}
-
-_COMMANDS: dict[str, Callable[[ParsedFlags, Mapping[str, str]], None]] = {
-    "status": _status,
-    "whoami": _status,
-    "about": _about,
-    "models": _models,
-    "ls": _list_chats,
-    "resume": _list_chats,
-    "create-chat": _create_chat,
-}
+    return json.dumps(fields, indent=2) if as_json else "\n".join(f"{key:<12} {value}" for key, value in fields.items())

@@ -9,74 +9,52 @@ from substrat.standin import mcp, places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Final
 
+    from substrat.standin.main import CheckedRun
     from substrat.standin.mcp import Servers
     from substrat.standin.permissions import Permissions
-    from substrat.standin.places import Places
     from substrat.standin.processes import ShellCommand
     from substrat.standin.reactor import Reactor
     from substrat.standin.store import OpenChat
     from substrat.standin.stream import Json, Stream
 
 
-class TurnEnding:
-    """How a turn ends.
-
-    Args:
-        single_turn: Do not wait for background commands.
-        background_seconds: The longest wait for them; None is for ever.
-        show_thinking: Thinking is part of the `json` format's result.
-    """
-
-    def __init__(self, *, single_turn: bool, background_seconds: float | None, show_thinking: bool) -> None:
-        self.single_turn: Final = single_turn
-        self.background_seconds: Final = background_seconds
-        self.show_thinking: Final = show_thinking
-
-
 class TurnContext:
     """Everything an action may use. It owns none of it; `main` opens and closes.
 
     Args:
-        prompt: The whole prompt.
-        stream: Where the turn is shown.
+        plan: The run.
+        output: Where the turn is shown.
         chat: Where it is kept.
         reactor: Through which everything waits.
         servers: The MCP servers.
-        permissions: The tool calls that are allowed.
-        run_places: The run's directories.
-        environ: The process's environment.
-        limits: How the turn ends.
+        allowed: The tool calls that are allowed.
     """
 
     def __init__(
         self,
-        *,
-        prompt: str,
-        stream: Stream,
+        plan: CheckedRun,
+        output: Stream,
         chat: OpenChat,
+        *,
         reactor: Reactor,
         servers: Servers,
-        permissions: Permissions,
-        run_places: Places,
-        environ: Mapping[str, str],
-        limits: TurnEnding,
+        allowed: Permissions,
     ) -> None:
-        self.prompt: Final = prompt
-        self.stream: Final = stream
+        self.arguments: Final = plan.arguments
+        self.prompt: Final = plan.prompt
+        self.places: Final = plan.places
+        self.environ: Final = plan.environ
+        self.stream: Final = output
         self.chat: Final = chat
         self.reactor: Final = reactor
         self.servers: Final = servers
-        self.permissions: Final = permissions
-        self.places: Final = run_places
-        self.environ: Final = environ
-        self.limits: Final = limits
+        self.permissions: Final = allowed
         self.background: list[ShellCommand] = []
         self.described_tools: set[str] = set()
         self.call_seconds = mcp.CALL_SECONDS
-        self.background_seconds = limits.background_seconds
+        self.background_seconds = float(plan.arguments.text("background-shell-timeout", "0")) or None
         self.queries = 0
         self._tool_uses: list[Json] = []
 
@@ -102,7 +80,7 @@ class TurnContext:
         usage = _usage(self.prompt, self.stream.text, earlier)
         self.chat.keep(self.prompt, self._content(), sum(usage.values()))
         self.write_transcript("success")
-        self.stream.result({**usage}, show_thinking=self.limits.show_thinking)
+        self.stream.result({**usage}, show_thinking=self.arguments.has("show-thinking"))
 
     def write_transcript(self, status: str) -> None:
         """Add the turn, as far as it came, to the chat's transcript."""
@@ -114,7 +92,7 @@ class TurnContext:
         return [{"type": "text", "text": self.stream.text}, *self._tool_uses]
 
     def _wait_for_background(self) -> None:
-        if self.limits.single_turn:
+        if self.arguments.has("single-turn"):
             return
         if self.reactor.run_until(self._background_ended, self.background_seconds):
             return

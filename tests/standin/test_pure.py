@@ -1,6 +1,5 @@
 """The parts that need no process: the script, the command line, records, servers' configuration, names."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,17 +9,6 @@ from substrat.standin import flags, ids, mcpconfig, models, permissions, places,
 @given(st.lists(st.binary(min_size=32, max_size=32)), st.integers(0, 2**40), st.text())
 def test_a_root_record_is_read_back(blob_ids, tokens, uri):
     assert root.message_ids(root.encode(blob_ids, tokens, 200_000, uri)) == blob_ids
-
-
-def test_a_root_record_skips_what_it_does_not_know():
-    unknown = b"\x10\x05" + b"\x19" + bytes(8) + b"\x25" + bytes(4) + b"\x32\x01x"
-    assert root.message_ids(unknown + b"\x0a\x02ab" + unknown) == [b"ab"]
-
-
-@pytest.mark.parametrize("data", [b"\x0a\x05ab", b"\x0a", b"\x10\xff", b"\x0b"])
-def test_a_damaged_root_record_raises(data):
-    with pytest.raises(ValueError):
-        root.message_ids(data)
 
 
 @given(st.text(), st.integers(1, 50))
