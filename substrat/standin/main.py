@@ -284,7 +284,7 @@ def _open_turn(plan: CheckedRun, chat: OpenChat, output: Stream, model: str, sto
     loop = reactor.Reactor(stop.check)
     warn = places.logger(plan.places)
     configs = mcpconfig.find(plan.places, plan.environ, approved=given.has("approve-mcps"), warn=warn)
-    servers = mcp.Servers(configs, loop, plan.places.workspace, warn)
+    servers = mcp.Servers(configs, loop, warn)
     servers.start(plan.environ)
     allowed = permissions.Permissions(
         plan.settings,

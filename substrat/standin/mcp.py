@@ -39,19 +39,16 @@ class McpServer:
     Args:
         config: How to start it.
         reactor: Serves its pipes.
-        workspace: The one root that it is told about when it asks.
         warn: Takes a line for the log.
     """
 
-    def __init__(self, config: ServerConfig, reactor: Reactor, workspace: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, config: ServerConfig, reactor: Reactor, warn: Callable[[str], None]) -> None:
         self.name: Final = config.name
         self.state = STARTING
         self.tools: dict[str, Json] = {}
-        self.is_relisting = False
         self.ended = True
         self._config = config
         self._reactor = reactor
-        self._workspace = workspace
         self._warn = warn
         self._pid = 0
         self._stdin: int | None = None
@@ -124,24 +121,16 @@ class McpServer:
             self._fail(f"it answered initialize with {_shorten(answer)}")
             return
         self._notify("notifications/initialized", None)
-        self._list_tools(None, {})
+        self._request("tools/list", {}, self._listed)
 
-    def _list_tools(self, cursor: str | None, found: dict[str, Json]) -> None:
-        def listed(answer: Json) -> None:
-            result = answer.get("result")
-            if not isinstance(result, dict) or not isinstance(result.get("tools"), list):
-                self._fail(f"it answered tools/list with {_shorten(answer)}")
-                return
-            tools = {tool["name"]: tool for tool in result["tools"] if isinstance(tool, dict) and "name" in tool}
-            following = result.get("nextCursor")
-            if isinstance(following, str) and following:
-                self._list_tools(following, found | tools)
-                return
-            self.tools = found | tools
-            self.is_relisting = False
-            self.state = READY
-
-        self._request("tools/list", {} if cursor is None else {"cursor": cursor}, listed)
+    def _listed(self, answer: Json) -> None:
+        result = answer.get("result")
+        tools = result.get("tools") if isinstance(result, dict) else None
+        if not isinstance(tools, list):
+            self._fail(f"it answered tools/list with {_shorten(answer)}")
+            return
+        self.tools = {tool["name"]: tool for tool in tools if isinstance(tool, dict) and "name" in tool}
+        self.state = READY
 
     def _request(self, method: str, params: Json, on_answer: Callable[[Json], None]) -> int:
         self._last_id += 1
@@ -210,22 +199,10 @@ class McpServer:
             if answered is not None:
                 answered(message)
         elif "id" in message:
-            self._send(self._answer(message["method"]) | {"jsonrpc": "2.0", "id": message["id"]})
-        elif message["method"] == "notifications/tools/list_changed" and self.state == READY:
-            self.is_relisting = True
-            self._list_tools(None, {})
-
-    def _answer(self, method: object) -> Json:
-        if method == "ping":
-            return {"result": {}}
-        if method == "roots/list":
-            return {"result": {"roots": [{"uri": "file://" + self._workspace, "name": os.path.basename(self._workspace)}]}}
-        if method == "elicitation/create":
-            return {"result": {"action": "decline"}}  # there is no person to ask
-        return {"error": {"code": -32601, "message": "Method not found"}}
+            refused = {"code": -32601, "message": "Method not found"}
+            self._send({"error": refused, "jsonrpc": "2.0", "id": message["id"]})
 
     def _fail(self, reason: str) -> None:
-        self.is_relisting = False
         if self.state != FAILED:
             self.state = FAILED
             self._warn(f"MCP server {self.name} failed: {reason}")
@@ -253,10 +230,8 @@ class McpServer:
 class Servers:
     """The servers of a turn."""
 
-    def __init__(
-        self, configs: Sequence[ServerConfig], reactor: Reactor, workspace: str, warn: Callable[[str], None]
-    ) -> None:
-        self._servers: Final = [McpServer(config, reactor, workspace, warn) for config in configs]
+    def __init__(self, configs: Sequence[ServerConfig], reactor: Reactor, warn: Callable[[str], None]) -> None:
+        self._servers: Final = [McpServer(config, reactor, warn) for config in configs]
         self._reactor = reactor
         self._warn = warn
         self._deadline = time.monotonic() + CONNECT_SECONDS
@@ -280,11 +255,7 @@ class Servers:
         return [server for server in self._servers if server.state == READY]
 
     def find(self, name: str) -> tuple[McpServer, str] | None:
-        """The server that has a tool, by the tool's name or by `<server>-<tool>`, and the tool's own name.
-
-        A list that a server is about to send anew is waited for.
-        """
-        self._reactor.run_until(lambda: not any(server.is_relisting for server in self._servers), CALL_SECONDS)
+        """The server that has a tool, by the tool's name or by `<server>-<tool>`, and the tool's own name."""
         for server in self.ready():
             if name in server.tools:
                 return server, name

@@ -1,4 +1,4 @@
-"""Reads the MCP servers a run may use from `mcp.json` files and their approvals; it starts nothing.
+"""Reads the MCP servers a run may use from `mcp.json` files; it starts nothing.
 
 A file that can't be read, parsed or understood counts as empty, silently, as in the real program.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-
-from substrat.standin import digests, places
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,21 +47,18 @@ def find(places_: Places, environ: Mapping[str, str], *, approved: bool, warn: C
         approved: `--approve-mcps`.
         warn: Takes a line for the log for each server that is left out.
     """
-    root = project_root(places_.workspace)
     user_path = os.path.join(places_.user_dir, "mcp.json")
-    project_path = os.path.join(root, ".cursor", "mcp.json")
+    project_path = os.path.join(project_root(places_.workspace), ".cursor", "mcp.json")
     variables = dict(environ) | {"workspaceFolder": places_.workspace, "userHome": os.path.dirname(places_.user_dir)}
     servers = read_file(user_path, variables)
     if os.path.realpath(project_path) != os.path.realpath(user_path):
-        keys = _names(os.path.join(places_.project, "mcp-approvals.json"))
         for name, definition in read_file(project_path, variables).items():
-            if approved or approval_key(root, name, definition) in keys:
+            if approved:
                 servers[name] = definition
             else:
                 servers.pop(name, None)
                 warn(f"MCP server {name} is not approved")
-    disabled = _names(os.path.join(places_.project, "mcp-disabled.json"))
-    return [_config(name, definition) for name, definition in servers.items() if name not in disabled]
+    return [_config(name, definition) for name, definition in servers.items()]
 
 
 def project_root(workspace: str) -> str:
@@ -108,14 +103,8 @@ def expand(value: object, variables: Mapping[str, str]) -> object:
     return value
 
 
-def approval_key(root: str, name: str, definition: Json) -> str:
-    """The entry of `mcp-approvals.json` that approves this definition of a project's server."""
-    text = json.dumps({"path": root, "server": definition}, ensure_ascii=False, separators=(",", ":"))
-    return f"{name}-{digests.sha256(text.encode('utf-8', 'replace')).hex()[:16]}"
-
-
 def _normalise(name: str, definition: object) -> Json:
-    """The fields that count, in the order in which they are hashed."""
+    """The fields that count."""
     fields = _object(definition, name)
     is_local = "command" in fields
     expected: dict[str, type] = {"type": str, "command": str, "args": list, "env": dict, "cwd": str}
@@ -135,11 +124,6 @@ def _object(value: object, name: str) -> Json:
     if not isinstance(value, dict):
         raise ValueError(f"{name} is not an object")  # noqa: TRY004 - any wrong file is one kind of error
     return value
-
-
-def _names(path: str) -> list[str]:
-    value = places.read_json(path)
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def _config(name: str, definition: Json) -> ServerConfig:

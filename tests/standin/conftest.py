@@ -156,8 +156,3 @@ def standin(tmp_path):
 @pytest.fixture
 def until():
     return wait_until
-
-
-@pytest.fixture
-def outcome_of():
-    return lambda run: Outcome(run.returncode, run.stdout, run.stderr)

@@ -22,14 +22,8 @@ def tool(name):
     return {"name": name, "description": f"The tool {name}.", "inputSchema": {"type": "object"}}
 
 
-def list_tools(params):
-    if "grown" in habits:
-        return {"tools": [tool("new")]}
-    if "pages" not in habits:
-        return {"tools": [tool("echo"), tool("slow"), tool("broken"), tool("die"), tool("rich"), tool("grow")]}
-    if params.get("cursor") == "second":
-        return {"tools": [tool("echo")]}
-    return {"tools": [tool("first")], "nextCursor": "second"}
+def list_tools():
+    return {"tools": [tool("echo"), tool("slow"), tool("broken"), tool("die"), tool("rich")]}
 
 
 def call_tool(number, params):
@@ -41,9 +35,6 @@ def call_tool(number, params):
     if name == "broken":
         send(id=number, error={"code": -32602, "message": "that is not right"})
         return
-    if name == "grow":
-        habits.append("grown")
-        send(method="notifications/tools/list_changed")
     content = [{"type": "text", "text": "echo " + json.dumps(params["arguments"])}]
     if name == "rich":
         content += [{"type": "image", "data": "AA==", "mimeType": "image/png"}, {"type": "audio", "data": "AA=="}]
@@ -55,11 +46,8 @@ def answer(message):
     if method == "initialize":
         version = "1999-01-01" if "old" in habits else params["protocolVersion"]
         send(id=number, result={"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "s"}})
-    elif method == "notifications/initialized" and "asks" in habits:
-        for request in ("ping", "roots/list", "elicitation/create", "no/such"):
-            send(id=request, method=request, params={})
     elif method == "tools/list":
-        send(id=number, result=list_tools(params))
+        send(id=number, result=list_tools())
     elif method == "tools/call":
         call_tool(number, params)
 
@@ -67,8 +55,6 @@ def answer(message):
 signal.signal(signal.SIGTERM, lambda *_: record(signal="SIGTERM") if "stubborn" in habits else sys.exit(0))
 record(environ=dict(os.environ), cwd=os.getcwd(), pid=os.getpid())
 print("a line on stderr", file=sys.stderr, flush=True)
-if "noisy" in habits:
-    print("a line that is no message", flush=True)
 for line in sys.stdin:
     record(message=json.loads(line))
     if "mute" not in habits:

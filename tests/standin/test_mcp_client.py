@@ -81,28 +81,6 @@ def test_without_approval_a_project_server_is_not_started(standin):
     assert not record.exists()
 
 
-def test_approvals_are_by_hash(standin):
-    from substrat.standin import mcpconfig
-
-    record = standin.use_mcp(environ={"A": "b"})
-    flags = ("-p", "--force", "--output-format", "stream-json")
-    standin.run("x", usual=flags)
-    (definition,) = json.loads((standin.workspace / ".cursor" / "mcp.json").read_text())["mcpServers"].values()
-    key = mcpconfig.approval_key(str(standin.workspace), "echo", definition)
-    (standin.project / "mcp-approvals.json").write_text(json.dumps([key]))
-    assert "success" in standin.run("/tool echo {}", usual=flags).calls("mcp")[0]
-    standin.use_mcp(environ={"A": "changed"})
-    record.unlink()
-    assert "serverNotFound" in standin.run("/tool echo {}", usual=flags).calls("mcp")[0]
-
-
-def test_the_users_servers_need_no_approval(standin):
-    (standin.home / ".cursor").mkdir()
-    standin.use_mcp(directory=standin.home)
-    outcome = standin.run("/tool echo {}", usual=("-p", "--force", "--output-format", "stream-json"))
-    assert "success" in outcome.calls("mcp")[0]
-
-
 def test_the_projects_entry_wins_and_its_root_has_the_git(standin):
     ours = standin.use_mcp(name="echo")
     (standin.home / ".cursor").mkdir()
@@ -110,7 +88,7 @@ def test_the_projects_entry_wins_and_its_root_has_the_git(standin):
     (standin.workspace / ".git").mkdir()
     below = standin.workspace / "a" / "b"
     below.mkdir(parents=True)
-    outcome = standin.run("/tool echo {}", cwd=below)
+    outcome = standin.run("/tool echo-echo {}", cwd=below)
     assert "success" in outcome.calls("mcp")[0]
     assert messages(ours)
 
@@ -135,13 +113,6 @@ def test_any_mistake_empties_the_file_silently(standin, text):
     assert not record.exists()
 
 
-def test_comments_are_allowed(standin):
-    standin.use_mcp()
-    path = standin.workspace / ".cursor" / "mcp.json"
-    path.write_text('// first /* not */\n/* and\n"this */' + path.read_text())
-    assert "success" in standin.run('/tool echo {"url":"http://x"}').calls("mcp")[0]
-
-
 def test_servers_that_fail_are_left_out(standin):
     standin.use_mcp()
     path = standin.workspace / ".cursor" / "mcp.json"
@@ -163,26 +134,6 @@ def test_servers_that_fail_are_left_out(standin):
     assert all(f"MCP server {name} failed" in text for name in ("absent", "elsewhere", "short", "old"))
 
 
-def test_tools_come_in_pages_and_can_be_named_with_their_server(standin):
-    record = standin.use_mcp("pages", name="paged")
-    outcome = standin.run("/tool echo {}\n/tool paged-first {}")
-    assert ["success" in result for result in outcome.calls("mcp")] == [True, True]
-    assert [message["params"] for message in messages(record) if message["method"] == "tools/list"] == [
-        {},
-        {"cursor": "second"},
-    ]
-
-
-def test_requests_of_the_server_are_answered(standin):
-    record = standin.use_mcp("asks", "noisy")
-    standin.run("/tool echo {}")
-    answers = {message["id"]: message for message in messages(record) if "method" not in message}
-    assert answers["ping"]["result"] == {}
-    assert answers["roots/list"]["result"]["roots"][0]["uri"] == f"file://{standin.workspace}"
-    assert answers["elicitation/create"]["result"] == {"action": "decline"}
-    assert answers["no/such"]["error"]["code"] == -32601
-
-
 def test_results_of_every_kind(standin):
     standin.use_mcp()
     broken, rich, died, gone = standin.run("/tool broken\n/tool rich\n/tool die\n/tool echo").calls("mcp")
@@ -192,14 +143,6 @@ def test_results_of_every_kind(standin):
     assert "structuredContent" not in json.dumps(rich)
     assert died["error"]["error"] == "MCP error -32000: Connection closed"
     assert "serverNotFound" in gone
-
-
-def test_a_changed_list_of_tools_is_read_again(standin):
-    standin.use_mcp()
-    grown, new, old = standin.run("/tool grow\n/tool new\n/tool echo").calls("mcp")
-    assert "success" in grown
-    assert "success" in new
-    assert old["toolNotFound"]["availableTools"] == ["echo-new"]
 
 
 def test_a_call_that_takes_too_long(standin):
@@ -219,14 +162,6 @@ def test_a_call_may_be_repeated_silently(standin):
     assert len(outcome.calls("mcp")) == 1
     calls = [message["params"] for message in messages(record) if message["method"] == "tools/call"]
     assert calls == [{"name": "echo", "arguments": {"a": 1}}] * 2
-
-
-def test_a_large_argument_goes_through(standin):
-    record = standin.use_mcp()
-    text = "x" * 1_000_000
-    outcome = standin.run(f'/tool echo {{"text":"{text}"}}')
-    assert "success" in outcome.calls("mcp")[0]
-    assert messages(record)[-1]["params"]["arguments"]["text"] == text
 
 
 def test_servers_end_by_the_end_of_their_stdin(standin):
@@ -261,12 +196,3 @@ def test_a_mute_server_does_not_delay_the_first_lines(standin):
     running = standin.start("/say hi\n/shell true\n")
     running.read_until("tool_call", "completed")
     assert running.signal(signal.SIGTERM).code == 143
-
-
-def test_a_disabled_server_is_not_started(standin):
-    record = standin.use_mcp()
-    standin.run("x")
-    record.unlink()
-    (standin.project / "mcp-disabled.json").write_text('["echo"]')
-    standin.run("x")
-    assert not record.exists()
