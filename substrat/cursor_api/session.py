@@ -48,7 +48,7 @@ class Conversation(Generic[C]):
         config: AgentConfig | None = None,
         **fields: Unpack[ConfigFields],
     ) -> None:
-        base = client.config if isinstance(client, ConfiguredClient) else client
+        base = client if isinstance(client, AgentConfig) else getattr(client, "config", None)
         self._config = options.configuration(config if config is not None else base, fields)
         given = isinstance(client, self._client) and config is None and not fields
         self.client: C = client if given else self._client(self._config)  # type: ignore[assignment]
@@ -79,9 +79,12 @@ class Conversation(Generic[C]):
         async def opener(answer: Answer) -> Source:
             await self._check_free()
             self._last = weakref.ref(answer)
-            return await open_source(
-                self._shell, self._config, asked._replace(session_id=self._resumed()), self._sandbox_agent
-            )
+            request = asked._replace(session_id=self._resumed())
+            try:
+                return await open_source(self._shell, self._config, request, self._sandbox_agent)
+            except BaseException:
+                self._last = None  # it is no answer that others must wait for
+                raise
 
         return Answer(self._shell, opener, RunRecord(self._resumed(), self._named))
 

@@ -93,6 +93,15 @@ def test_one_answer_at_a_time(echo):
         assert session.send("more").success
 
 
+def test_an_answer_that_could_not_be_started_is_no_hindrance(echo, monkeypatch):
+    with ConversationSession(echo) as session:
+        with monkeypatch.context() as without, pytest.raises(FileNotFoundError) as missing:
+            without.setattr(session._config, "agent_binary", "/no/such")
+            session.send_stream("one")
+        assert session.send("two").success
+    assert missing.value.__traceback__ is not None, "it holds the answer that failed"
+
+
 def test_an_answer_that_was_received_is_no_hindrance(echo):
     session = ConversationSession(echo)
     for event in (stream := session.send_stream("one")):
