@@ -10,9 +10,10 @@ import json
 import re
 from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from substrat.core.agents import environment, stop_reason
 from substrat.core.agents.records import AgentSettings
@@ -41,6 +42,10 @@ _LONGEST_PROSE = 16 * 1024 * 1024
 """Characters of a text; a request on the operator socket, which prompts come in, has at most as many bytes."""
 _LONGEST_LIST = 1024 * 1024
 """Characters of a list in JSON. Command lines, which such lists come from, are shorter."""
+_Number = Annotated[int, Meta(ge=1, le=MAX_NUMBER)]
+_Count = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
+_Bits64 = Annotated[int, Meta(gt=-(2**63), le=2**63 - 1)]
+_Moment = Annotated[float, Meta(ge=0, le=_LAST_MOMENT)]
 _IDENTIFIER = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
@@ -161,13 +166,33 @@ def _read_prose(value: object) -> str:
     return value if len(value) <= _LONGEST_PROSE else value[:_LONGEST_PROSE] + "… [cut]"
 
 
-def _parsed(value: object) -> object:
-    if type(value) is not str or len(value) > _LONGEST_LIST or not _is_unicode(value):
+def _parsed(value: object, most: int = _LONGEST_LIST) -> object:
+    if type(value) is not str or len(value) > most or not _is_unicode(value):
         raise ValueError("is no JSON")
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
         raise ValueError("is no JSON") from None
+
+
+def _json_of(
+    kind: Any, complaint: str, check: Callable[[Any], object] = bool, most: int = _LONGEST_LIST
+) -> Callable[[object], Any]:
+    """Return a function that reads JSON as a type; `check` raises ValueError for values that can't be there."""
+    members = getattr(kind, "__slots__", None)
+
+    def read(value: object) -> Any:
+        parsed = _parsed(value, most)
+        try:
+            found = msgspec.convert(parsed, kind)
+        except msgspec.ValidationError:
+            raise ValueError(complaint) from None
+        if isinstance(parsed, dict) and members is not None and not parsed.keys() <= set(members):
+            raise ValueError(complaint)
+        check(found)
+        return found
+
+    return read
 
 
 def _read_data(value: object) -> str:
@@ -177,104 +202,49 @@ def _read_data(value: object) -> str:
     return str(value)
 
 
-def _parsed_list(value: object) -> list[Any]:
-    parsed = _parsed(value)
-    if not isinstance(parsed, list):
-        raise ValueError("is no JSON array")  # noqa: TRY004 - one kind of error for all that can't be read
-    return parsed
+def _check_binds(binds: tuple[SharedPath, ...]) -> None:
+    for bind in binds:
+        _read_path(bind.path)
 
 
-@lru_cache(maxsize=64)
-def _read_allow(value: object) -> tuple[str, ...]:
-    texts = tuple(_parsed_list(value))
-    if not all(type(text) is str for text in texts):
-        raise ValueError("is no JSON array of strings")
-    AllowList.of(texts)
-    return texts
+def _check_landings(past: PastLandings) -> None:
+    for commit in (past.accepted, past.bounced, past.landed_head, past.landed_commit, past.failed_head):
+        if commit is not None:
+            COMMIT.read(commit)
 
 
-def _read_names(value: object) -> tuple[str, ...]:
-    names = tuple(_parsed_list(value))
-    if not all(type(name) is str for name in names):
-        raise ValueError("is no JSON array of strings")
-    return names
+def _check_settings(settings: AgentSettings) -> None:
+    for limit in (settings.time_limit or 0, settings.silence_limit or 0):
+        _read_moment(limit)
+    if settings.ssh_agent is not None:
+        _read_path(settings.ssh_agent)
+    try:
+        environment.checked(dict(settings.environment))
+    except (environment.BadVariable, UnicodeError):
+        raise ValueError("has a variable that no agent can have") from None
 
 
-def _read_tally(value: object) -> tuple[tuple[str, int], ...]:
-    found = _parsed_list(value)
-    for one in found:
-        if type(one) is not list or [type(part) for part in one] != [str, int] or not 0 <= one[1] <= MAX_NUMBER:
-            raise ValueError("is no JSON array of names with numbers")
-    return tuple((name, number) for name, number in found)
+_settings_of = _json_of(AgentSettings, "is no JSON object of an agent's settings", _check_settings, _LONGEST_PROSE)
+_landings_of = _json_of(PastLandings, "is no JSON object of a landing's outcome", _check_landings)
+_answer_of = _json_of(tuple[str, bool], "is no JSON array of a text and whether it is an error", most=_LONGEST_PROSE)
+_remembered = lru_cache(maxsize=64)
+"""For lists that many rows have alike."""
 
 
-def _read_numbers(value: object) -> tuple[int, ...]:
-    numbers = tuple(_parsed_list(value))
-    if not all(type(number) is int and 0 < number <= MAX_NUMBER for number in numbers):
-        raise ValueError("is no JSON array of numbers of rows")
-    return numbers
-
-
-@lru_cache(maxsize=64)
-def _read_binds(value: object) -> tuple[SharedPath, ...]:
-    found = []
-    for entry in _parsed_list(value):
-        if not isinstance(entry, list) or len(entry) != 2 or type(entry[1]) is not bool:
-            raise ValueError("is no JSON array of [path, whether writable]")
-        found.append(SharedPath(_read_path(entry[0]), entry[1]))
-    return tuple(found)
-
-
-@lru_cache(maxsize=64)
-def _read_moments(value: object) -> tuple[float, ...]:
-    return tuple(map(_read_moment, _parsed_list(value)))
-
-
-def _read_usage(value: object) -> dict[str, int]:
-    parsed = _parsed(value)
-    if not isinstance(parsed, dict):
-        raise ValueError("is no JSON object")  # noqa: TRY004 - one kind of error for all that can't be read
-    if not all(type(count) is int and abs(count) < 1 << 63 for count in parsed.values()):
-        raise ValueError("is no JSON object of numbers of 64 bits")
-    if not all(map(_is_unicode, parsed)):
-        raise ValueError("has a member whose name is no text")
-    return parsed
-
-
-@lru_cache(maxsize=64)
+@_remembered
 def _read_settings(value: object) -> AgentSettings:
-    try:
-        found = msgspec.json.decode(_read_prose(value), type=AgentSettings)
-        for limit in (found.time_limit or 0, found.silence_limit or 0):
-            _read_moment(limit)
-        if found.ssh_agent is not None:
-            _read_path(found.ssh_agent)
-        return replace(found, environment=environment.checked(dict(found.environment)))
-    except (msgspec.DecodeError, environment.BadVariable, UnicodeError):
-        raise ValueError("is no JSON object of settings that an agent can have") from None
-
-
-def _read_answer(value: object) -> tuple[str, bool]:
-    if type(value) is not str:
-        raise ValueError("is no JSON")
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        raise ValueError("is no JSON") from None
-    if not isinstance(parsed, list) or len(parsed) != 2 or type(parsed[0]) is not str or type(parsed[1]) is not bool:
-        raise ValueError("is no JSON array of a text and whether it is an error")
-    return _read_prose(parsed[0]), parsed[1]
+    found: AgentSettings = _settings_of(_read_prose(value))
+    return found
 
 
 def _read_past_landings(value: object) -> PastLandings:
-    parsed = _parsed(value)
-    if not isinstance(parsed, dict) or not parsed.keys() <= set(PastLandings.__slots__):
-        raise ValueError("is no JSON object of a landing's outcome")
-    line, commits = parsed.pop("failed_line", None), {name: commit for name, commit in parsed.items() if commit is not None}
-    return PastLandings(
-        **{name: COMMIT.read(commit) for name, commit in commits.items()},
-        failed_line=None if line is None else _read_prose(line),
-    )
+    past: PastLandings = _landings_of(value)
+    return past if past.failed_line is None else replace(past, failed_line=_read_prose(past.failed_line))
+
+
+def _read_answer(value: object) -> tuple[str, bool]:
+    text, is_error = _answer_of(_read_prose(value))
+    return _read_prose(text), is_error
 
 
 def or_null(column: Column) -> Column:
@@ -312,17 +282,22 @@ AMOUNT = Column(_read_amount)
 """A total: whole numbers are exact up to 2**53, and adding never fails."""
 PERIOD = Column(_read_period)
 """The seconds between two reminders."""
-ALLOW = Column(_read_allow, json.dumps)
-BINDS = Column(_read_binds, json.dumps)
-NAMES = Column(_read_names, json.dumps)
+ALLOW = Column(_remembered(_json_of(tuple[str, ...], "is no JSON array of strings", AllowList.of)), json.dumps)
+BINDS = Column(
+    _remembered(_json_of(tuple[SharedPath, ...], "is no JSON array of [path, whether writable]", _check_binds)), json.dumps
+)
+NAMES = Column(_json_of(tuple[str, ...], "is no JSON array of strings"), json.dumps)
 PAST_LANDINGS = Column(_read_past_landings, lambda past: json.dumps(asdict(past)))
-TALLY = Column(_read_tally, json.dumps)
+TALLY = Column(_json_of(tuple[tuple[str, _Count], ...], "is no JSON array of names with numbers"), json.dumps)
 """Names, each with a number: `[["topic",2]]`."""
-NUMBERS = Column(_read_numbers, json.dumps)
+NUMBERS = Column(_json_of(tuple[_Number, ...], "is no JSON array of numbers of rows"), json.dumps)
 SETTINGS = Column(_read_settings, lambda settings: tame_text(json.dumps(asdict(settings), ensure_ascii=False)))
 """An agent's settings; fields that are left out have their defaults."""
-MOMENTS = Column(_read_moments, json.dumps)
-USAGE = Column(_read_usage, lambda usage: json.dumps(dict(usage)))
+MOMENTS = Column(_remembered(_json_of(tuple[_Moment, ...], "is no JSON array of times")), json.dumps)
+USAGE = Column(
+    _json_of(dict[str, _Bits64], "is no JSON object of numbers of 64 bits", lambda usage: "".join(usage).encode()),
+    lambda usage: json.dumps(dict(usage)),
+)
 ANSWER = Column(_read_answer, json.dumps, sample='["",false]')
 BITS_32 = _whole(0, 2**32 - 1)
 PID = _whole(1, MAX_PID)

@@ -143,7 +143,7 @@ def test_settings_that_had_columns_of_their_own_keep_their_values(tmp_path):
 @pytest.mark.parametrize("environment", ["", "{", '"A"', '{"A": 1}', '{"no name": "x"}'])
 def test_an_agent_whose_variables_were_damaged_before_an_upgrade_is_set_aside(tmp_path, environment):
     (aside,), _ = settings_after_upgrade(str(tmp_path / "substrat.db"), environment)
-    assert "agents.settings is no JSON object of settings" in str(aside)
+    assert "agents.settings" in str(aside)
 
 
 @pytest.mark.parametrize("version", [1, 2, SCHEMA_VERSION // 2, SCHEMA_VERSION])
