@@ -95,9 +95,10 @@ def test_one_answer_at_a_time(echo):
 
 def test_an_answer_that_could_not_be_started_is_no_hindrance(echo, monkeypatch):
     with ConversationSession(echo) as session:
-        with monkeypatch.context() as without, pytest.raises(FileNotFoundError) as missing:
+        with monkeypatch.context() as without:
             without.setattr(session._config, "agent_binary", "/no/such")
-            session.send_stream("one")
+            with pytest.raises(FileNotFoundError) as missing:
+                session.send_stream("one")
         assert session.send("two").success
     assert missing.value.__traceback__ is not None, "it holds the answer that failed"
 
