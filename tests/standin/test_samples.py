@@ -41,7 +41,3 @@ def test_what_is_performed_has_the_keys_of_what_is_shown(standin):
         assert list(performed[arm]) == list(recorded.table("shapes")[kind][1][arm])
     (failed,) = done.calls("shell")
     assert set(recorded.table("shapes")["shell"][1]["failure"]) - set(failed["failure"]) == {"abortReason"}
-
-
-def test_without_an_arm_the_first_is_shown(standin):
-    assert list(standin.run("/show webSearch").calls("webSearch")[0]) == ["success"]
