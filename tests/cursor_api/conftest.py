@@ -4,23 +4,17 @@ import contextlib
 import gc
 import json
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from substrat.cli.connection import Connection
-from substrat.errors import DaemonNotRunning
 from tests.support import script
+from tests.support.daemon import PROGRAMS, DaemonFixture
 from tests.support.processes import is_alive
 from tests.support.waiting import wait_until
 
-PROGRAMS = Path(sys.executable).parent
 STANDIN = PROGRAMS / "cursor-agent-standin"
-PATIENCE = 20.0
 
 PRELUDE = f"""\
 {script.head("-S")}import json, os, signal, sys, time
@@ -121,53 +115,25 @@ def alive():
     return is_alive
 
 
-class Daemon:
+class Daemon(DaemonFixture):
     """A real daemon whose agents are the stand-in."""
 
-    def __init__(self, directory):
-        self.runtime = Path(tempfile.mkdtemp(prefix="api-", dir="/tmp"))
-        self.socket = str(self.runtime / "daemon.sock")
-        self.home = directory / "home"
-        self.home.mkdir(mode=0o700)
-        self.log = directory / "log"
-        environment = {
-            "HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "SUBSTRAT_AGENT_BINARY": str(STANDIN),
-        }  # fmt: skip
-        command = [PROGRAMS / "substratd", "--state-dir", directory / "state", "--runtime-dir", self.runtime]
-        with self.log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=directory
-            )
-        wait_until(self._answers, "the daemon's answer")
-
-    def _answers(self):
-        assert self.process.poll() is None, self.log.read_text()
-        with contextlib.suppress(DaemonNotRunning), Connection(self.socket) as connection:
-            return connection.call("daemon.status")
-        return None
-
     def agents(self):
-        with Connection(self.socket) as connection:
+        with Connection(str(self.socket)) as connection:
             return connection.call_list("agent.list")
-
-    def close(self):
-        self.process.terminate()
-        assert self.process.wait(PATIENCE) == 0, self.log.read_text()
-        shutil.rmtree(self.runtime, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
 def running_daemon(tmp_path_factory):
     """One daemon for all tests of a worker; each test leaves it without agents."""
-    found = Daemon(tmp_path_factory.mktemp("daemon"))
-    yield found
-    found.close()
+    with Daemon(tmp_path_factory.mktemp("daemon")) as found:
+        yield found.start()
 
 
 @pytest.fixture
 def daemon(running_daemon, place, monkeypatch):
     """The daemon, found by the environment, without agents before and after."""
-    monkeypatch.setenv("SUBSTRAT_SOCKET", running_daemon.socket)
+    monkeypatch.setenv("SUBSTRAT_SOCKET", str(running_daemon.socket))
     assert running_daemon.agents() == []
     yield running_daemon
     gc.collect()
