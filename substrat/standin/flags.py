@@ -98,10 +98,11 @@ OPTIONS = (
 # fmt: on
 
 # The names that begin a subcommand instead of a prompt.
-COMMANDS = ("status", "whoami", "about", "models", "ls", "resume", "create-chat")
+COMMANDS = ("status", "models")
 # Those of them that the stand-in refuses, so that none is taken for a prompt.
 REFUSED_COMMANDS = (
-    "login", "logout", "mcp", "update", "acp", "persist", "sandbox", "worker", "generate-rule", "install-shell-integration",
+    "about", "create-chat", "ls", "resume", "whoami", "login", "logout", "mcp", "update", "acp", "persist", "sandbox",
+    "worker", "generate-rule", "install-shell-integration",
 )  # fmt: skip
 
 _BY_NAME = {name: option for option in OPTIONS for name in option.names}

@@ -266,11 +266,7 @@ def _perform(plan: CheckedRun, chat: OpenChat, stop: StopHandler) -> None:
     refused_by_the_server = ("system-prompt", "exclude-workspace-context")
     asked_for = [plan.environ.get("STANDIN_FAIL", ""), *(key for key in refused_by_the_server if given.has(key))]
     failing = [script.PromptLine("fail", name, f"/fail {name}") for name in asked_for if name]
-    try:
-        actions.perform(turn, (*failing, *script.parse(plan.prompt, actions.ACTIONS)))
-    except RefusalError:
-        turn.write_transcript("error")
-        raise
+    actions.perform(turn, (*failing, *script.parse(plan.prompt, actions.ACTIONS)))
     turn.finish()
     turn.servers.stop()
 

@@ -34,13 +34,12 @@ class Permissions:
 
     Args:
         settings: `cli-config.json`, for the calls that are allowed in general.
-        run_places: Where the project's `cli.json` and the user's `permissions.json` are.
+        run_places: Where the project's `cli.json` is.
         forced: `--force`; the project's denials hold all the same.
         mode: `ask`, `plan` or nothing.
     """
 
     def __init__(self, settings: CliConfig, run_places: Places, *, forced: bool, mode: str) -> None:
-        user = places.read_json(os.path.join(run_places.user_dir, "permissions.json"))
         project = places.read_json(os.path.join(run_places.workspace, ".cursor", "cli.json"))
         denied = project.get("permissions") if isinstance(project, dict) else None
         self._free: Final = forced or settings.get("approvalMode") == "unrestricted"
@@ -49,7 +48,6 @@ class Permissions:
         self._deny: Final = _texts(settings.get("permissions", "deny")) | _texts(
             denied.get("deny") if isinstance(denied, dict) else None
         )
-        self._mcp_allow: Final = _texts(user.get("mcpAllowlist") if isinstance(user, dict) else None)
 
     def shell(self, command: str) -> str:
         """The verdict on a shell command."""
@@ -66,7 +64,7 @@ class Permissions:
             return DENIED
         if self._mode:
             return REJECTED
-        return ALLOWED if self._free or names & self._mcp_allow or rules & self._allow else REJECTED
+        return ALLOWED if self._free or rules & self._allow else REJECTED
 
     def edit(self) -> str:
         """The verdict on a change of a file, which needs no `--force`."""

@@ -7,12 +7,12 @@ import os
 import re
 import time
 
-from substrat.standin import digests, ids, models, stream
+from substrat.standin import digests, ids, models
 from substrat.standin.errors import RefusalError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Final
 
     from substrat.standin.stream import Json
@@ -126,22 +126,6 @@ def prepare_project(places: Places, *, trusted: bool) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
         fields = {"trustedAt": at, "workspacePath": places.workspace, "trustMethod": "cli-flag"}
         write_file(marker, json.dumps(fields, indent=2).encode())
-
-
-def append_transcript(places: Places, session_id: str, messages: Sequence[Json], status: str) -> None:
-    """Add a turn to the chat's transcript, which people and hooks read.
-
-    Raises:
-        RefusalError: It can't be written.
-    """
-    directory = os.path.join(places.project, "agent-transcripts", session_id)
-    end: Json = {"type": "turn_ended", "status": status}
-    try:
-        os.makedirs(directory, exist_ok=True)
-        with open(os.path.join(directory, f"{session_id}.jsonl"), "ab") as file:
-            file.write(b"".join(stream.encode(message) + b"\n" for message in (*messages, end)))
-    except OSError as error:
-        raise RefusalError(f"Error: cannot write {directory}: {error.strerror}") from error
 
 
 def logger(places: Places) -> Callable[[str], None]:

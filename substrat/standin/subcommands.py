@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 
-from substrat.standin import flags, ids, models, stream
+from substrat.standin import flags, models, stream
 from substrat.standin.errors import RefusalError
 
 TYPE_CHECKING = False
@@ -17,9 +15,6 @@ if TYPE_CHECKING:
 
 VERSION = "2026.10.01-standin"
 _EMAIL = "standin@example.invalid"
-_NO_TERMINAL = """\
-ERROR Raw mode is not supported on the current process.stdin, which Ink uses as input stream by default.
-Read about how to prevent this error on https://github.com/vadimdemedes/ink/#israwmodesupported"""
 
 
 def run(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
@@ -36,16 +31,8 @@ def run(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
         _say(_help())
     elif asked in {"models", "list-models"}:
         _say("\n".join(["Available models", "", *(f"{slug} - {models.display_name(slug)}" for slug in models.CATALOGUE)]))
-    elif asked in {"status", "whoami"}:
+    elif asked == "status":
         _say(_status(logged_in=environ.get("STANDIN_FAIL") != "auth", as_json=as_json))
-    elif asked == "about":
-        _say(_about(environ, as_json=as_json))
-    elif asked in {"ls", "resume"}:
-        raise RefusalError(_NO_TERMINAL)
-    elif asked == "create-chat":
-        _say(ids.new_uuid())
-        while True:  # the real one mostly never ends, and writes nothing
-            signal.pause()
     else:
         raise RefusalError(f"Error: the subcommand {asked} is not part of the stand-in")
 
@@ -92,16 +79,3 @@ def _status(*, logged_in: bool, as_json: bool) -> str:
     if logged_in:
         fields["userInfo"] = {"email": _EMAIL}
     return json.dumps(fields | {"message": message}, indent=2)
-
-
-def _about(environ: Mapping[str, str], *, as_json: bool) -> str:
-    system = os.uname()
-    fields = {
-        "cliVersion": VERSION,
-        "isStandIn": True,
-        "model": models.display_name(models.DEFAULT_MODEL),
-        "os": f"{system.sysname.lower()} ({system.machine})",
-        "shell": os.path.basename(environ.get("SHELL", "")),
-        "userEmail": _EMAIL,
-    }
-    return json.dumps(fields, indent=2) if as_json else "\n".join(f"{key:<12} {value}" for key, value in fields.items())

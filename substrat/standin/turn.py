@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from substrat.standin import mcp, places
+from substrat.standin import mcp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TurnContext:
         return os.path.normpath(os.path.join(self.workspace, name))
 
     def record_tool(self, name: str, arguments: Json) -> None:
-        """Note a tool call for the transcript."""
+        """Note a tool call for the chat."""
         self._tool_uses.append({"type": "tool_use", "name": name, "input": arguments})
 
     def finish(self) -> None:
@@ -79,14 +79,7 @@ class TurnContext:
         earlier = len(self.chat.prompts())
         usage = _usage(self.prompt, self.stream.text, earlier)
         self.chat.keep(self.prompt, self._content(), sum(usage.values()))
-        self.write_transcript("success")
         self.stream.result({**usage}, show_thinking=self.arguments.has("show-thinking"))
-
-    def write_transcript(self, status: str) -> None:
-        """Add the turn, as far as it came, to the chat's transcript."""
-        user: Json = {"role": "user", "message": {"content": [{"type": "text", "text": self.prompt}]}}
-        assistant: Json = {"role": "assistant", "message": {"content": self._content()}}
-        places.append_transcript(self.places, self.chat.id, (user, assistant), status)
 
     def _content(self) -> list[Json]:
         return [{"type": "text", "text": self.stream.text}, *self._tool_uses]

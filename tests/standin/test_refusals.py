@@ -167,9 +167,6 @@ def test_what_a_failed_turn_leaves_on_disk(standin):
     session = standin.run("kept").result["session_id"]
     assert standin.run("said\n/fail quota", "--resume", session).code == 1
     assert standin.run("/recall", "--resume", session).text == "I remember 1 earlier turn:\n1. kept"
-    transcript = standin.project / "agent-transcripts" / session / f"{session}.jsonl"
-    ends = [line for line in map(json.loads, transcript.read_text().splitlines()) if line.get("type") == "turn_ended"]
-    assert [end["status"] for end in ends] == ["success", "error", "success"]
 
 
 def test_a_failure_can_pass(standin):
@@ -282,16 +279,7 @@ def test_subcommands(standin):
             "message": "Logged in as standin@example.invalid",
         }
     )
-    assert json.loads(standin.run("", "about", "--format", "json", usual=()).stdout)["isStandIn"] is True
     assert b"auto - Auto\n" in standin.run("", "models", usual=()).stdout
-    assert "Raw mode is not supported" in refused(standin.run("", "ls", usual=()))
-
-
-def test_create_chat_never_exits(standin):
-    running = standin.start("", "create-chat", usual=())
-    assert len(running.process.stdout.readline()) == 37
-    assert running.process.poll() is None
-    assert running.signal(signal.SIGTERM).code == 143
 
 
 def test_help_and_tables_agree():

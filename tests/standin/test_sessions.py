@@ -198,18 +198,11 @@ def test_config_and_data_directories_follow_the_environment(standin, tmp_path):
 
 
 def test_the_project_folder(standin):
-    outcome = standin.run("hello\n/shell true")
-    standin.run("again", "--resume", outcome.result["session_id"])
+    standin.run("hello")
     project = standin.project
     assert project.name == "".join(c if c.isalnum() else "-" for c in str(standin.workspace)).strip("-")
     trust = json.loads((project / ".workspace-trusted").read_text())
     assert sorted(trust) == ["trustMethod", "trustedAt", "workspacePath"]
-    session = outcome.result["session_id"]
-    lines = (project / "agent-transcripts" / session / f"{session}.jsonl").read_text().splitlines()
-    messages = [json.loads(line) for line in lines]
-    assert [message.get("role", message.get("type")) for message in messages] == ["user", "assistant", "turn_ended"] * 2
-    assert messages[1]["message"]["content"][1] == {"type": "tool_use", "name": "Shell", "input": {"command": "true"}}
-    assert messages[2] == {"type": "turn_ended", "status": "success"}
 
 
 def test_a_data_directory_that_cannot_be_written_is_an_error(standin):
