@@ -69,7 +69,7 @@ from substrat.daemon.servers.agent_tools import AgentTools
 from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
-from substrat.daemon.state import damaged_files, own_files, quarantine, reserve
+from substrat.daemon.state import backup, damaged_files, own_files, quarantine, reserve
 from substrat.daemon.state.database import StateDamaged, bytes_to_check, damaged_state
 from substrat.daemon.state.events import DaemonEvent, Journal
 from substrat.daemon.state.store import Store
@@ -284,6 +284,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             nursery.start_soon(groups.remove_late)
             nursery.start_soon(Retention(registry, layout, trash, sweep_wanted, forgetting.sweep).run)
             nursery.start_soon(disk_watch.run)
+            nursery.start_soon(backup.keep, store, now, lambda: free_bytes(layout.state) - registry.config.disk.free)
             bell.look_at_all()
             nursery.start_soon(bell.run)
             end_all_due = partial(end_due, registry, reminders.tell_due, families.waits.end_due, inbox.end_due)
@@ -405,20 +406,17 @@ def _opened_store(settings: DaemonSettings, now: Callable[[], float], notifier: 
     if checked := bytes_to_check(path):
         notifier.extend_start(_USUAL_START_SECONDS + checked / _CHECKED_PER_SECOND)
 
-    def lost(reason: str) -> None:
-        kept = damaged_files.keep_log(path, settings.layout, now())
-        log.error("the last changes are lost", reason=reason, kept=kept)
-
     try:
-        store = _checked_store(path, settings.layout, lost)
+        store = _checked_store(path, settings.layout)
     except StateDamaged as problem:
         if not settings.begin_anew:
             raise
         try:
             kept = damaged_files.set_aside_database(path, settings.layout, now())
+            gone_back = backup.go_back(path)
         except OSError as obstacle:
             raise StateUnusable(f"the damaged state in {path} can't be moved: {obstacle}; move it away") from None
-        log.error("damaged state set aside", reason=problem.message, kept=kept)  # noqa: TRY400 - the sentence says it all
+        log.error("damaged state set aside", reason=problem.message, kept=kept, gone_back=gone_back)  # noqa: TRY400
         store = Store(path, reserve.SIZE)
     if (seconds := time.monotonic() - began) > _WORTH_TELLING:
         log.info("database opened", bytes_checked=checked, seconds=round(seconds, 1))
@@ -429,7 +427,7 @@ def _opened_store(settings: DaemonSettings, now: Callable[[], float], notifier: 
         store.close()
 
 
-def _checked_store(path: str, layout: Layout, lost: Callable[[str], None]) -> Store:
+def _checked_store(path: str, layout: Layout) -> Store:
     """Open the database; a missing or empty one where there are agents, or a log, is one that was lost."""
     if os.path.lexists(path) and not os.path.isfile(path):
         raise damaged_state(path, "it isn't a file")
@@ -442,14 +440,14 @@ def _checked_store(path: str, layout: Layout, lost: Callable[[str], None]) -> St
         if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal"):
             raise damaged_state(path, f"it is {how}, and there is a log beside it, substrat.db-wal")
     try:
-        return Store(path, reserve.SIZE, may_be_new=not has_agents, lost=lost)
+        return Store(path, reserve.SIZE, may_be_new=not has_agents)
     except StateDamaged:
         raise
     except StateUnusable as problem:
         if free_bytes(layout.state) >= reserve.SIZE:
             raise
         log.warning("the database is opened for this process alone, because the disk is full", reason=problem.message)
-        return Store(path, reserve.SIZE, without_index=True, may_be_new=not has_agents, lost=lost)
+        return Store(path, reserve.SIZE, without_index=True, may_be_new=not has_agents)
 
 
 def _set_aside_damaged_agents(store: Store, layout: Layout, now: float) -> None:
@@ -459,8 +457,6 @@ def _set_aside_damaged_agents(store: Store, layout: Layout, now: float) -> None:
         log.error(what, agent=found.agent, name=found.name, reason=found.reason, kept="table 'damaged'")
         for started in found.processes:
             sandbox_process.kill_recorded(started)  # no turn's task would look after it
-    for sentence in quarantine.mend(store):
-        log.error("records corrected", reason=sentence)
     unrecorded = without_records.agents_without_records(layout, store.known_agents())
     store.agents_without_records = len(unrecorded)
     for agent in unrecorded:

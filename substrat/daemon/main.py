@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--set-aside-damaged-state",
         action="store_true",
-        help="begin anew if the database is damaged, and keep the damaged one",
+        help="go back to the last copy if the database is damaged, or begin anew, and keep the damaged one",
     )
     found.add_argument("--version", action="version", version=f"substratd {__version__}")
     return found

@@ -29,7 +29,7 @@ from substrat.daemon.agents.turn_prompts import prompt_of
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.families.families import Families
 from substrat.daemon.state.events import Journal
-from substrat.daemon.state.quarantine import mend, set_aside
+from substrat.daemon.state.quarantine import set_aside
 from substrat.daemon.state.store import Store
 from substrat.daemon.workspaces.user import User
 from tests.daemon.workspaces.repositories import git
@@ -203,7 +203,6 @@ class AgentsFixture:
     def open(self, *, attached=True):
         """Begin anew from the stored rows, as a restarted daemon does."""
         set_aside(self.store, self.clock())
-        mend(self.store)
         self.journal = Journal(self.store, lambda _agent, _turn: None, self.clock)
         wake_at = self.runner.admit_at
         self.registry = Registry(

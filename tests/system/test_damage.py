@@ -4,11 +4,13 @@ import itertools
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from substrat.daemon.state import backup
 from substrat.daemon.state.schema import SCHEMA_VERSION
 
 
@@ -218,7 +220,6 @@ INSERT INTO removed_agents VALUES ('../..');
 INSERT INTO reminders (agent, due, text) VALUES ('x', -1, CAST(x'ff' AS TEXT));
 INSERT INTO items (agent, kind, sender, sender_name, text, time) VALUES (NULL, 'letter', 'x', 'x', 'x', 1.0);
 UPDATE events SET kind = CAST(x'ff41' AS TEXT), time = 1e300 WHERE cursor = (SELECT min(cursor) FROM events);
-UPDATE sqlite_sequence SET seq = 9223372036854775807;
 """
 
 
@@ -297,6 +298,32 @@ def test_a_damaged_database_is_refused_until_a_person_says_so(house):
     house.ok("spawn", "anna", "-w", work, "--adopt", session)
     done = house.ctl("send", "anna", "/recall", "--wait", "--json")
     assert "remember me" in done.out
+
+
+def test_a_damaged_database_is_gone_back_from_to_its_copy(house):
+    house.start()
+    work = house.workspace()
+    house.spawn("anna", work, "/say remember me")
+    backup.make(str(house.state / "substrat.db"))
+    session = house.spawn("bert", work, "/say I am newer")["session_id"]
+    house.ok("send", "anna", "/say a second turn", "--wait")
+    cursor = house.ctl("events", "--json").lines[-1]["cursor"]
+    house.stop()
+    scribble(house.state / "substrat.db")
+    _, said = house.refused()
+    assert f"go back to the copy of {time.strftime('%Y-%m-%d', time.gmtime())}" in said
+    assert f", {house.state}/backup/substrat.db, with `substratd --set-aside-damaged-state" in said
+    house.start(arguments=["--set-aside-damaged-state"])
+    # What came after the copy is told: an agent, and a turn of an agent that stays.
+    assert [agent["name"] for agent in house.ok("ls")] == ["anna"]
+    assert f"substratctl spawn bert -w {work} --adopt {session}" in house.log
+    (event,) = house.events("anna", "state:damaged")
+    assert "a turn 2 that isn't in the records" in event["text"]
+    assert event["cursor"] > cursor
+    house.stop()
+    house.start()
+    house.ok("send", "anna", "/recall", "--wait")
+    assert "remember me" in house.show("anna")["turn"]["result"]
 
 
 def test_the_option_does_nothing_to_a_newer_database(house):

@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import sqlite3
-import stat
 
 import pytest
 
@@ -171,30 +170,12 @@ def damaged_in_the_middle(path):
     flip(path, 32 + (frames(path) // 2) * (4096 + 24) + 24 + 100)
 
 
-def damaged_in_the_last_page(path):
-    flip(path, 32 + (frames(path) - 1) * (4096 + 24) + 24 + 100)
-
-
-def damaged_salt(path):
-    flip(path, 32 + (frames(path) // 2) * (4096 + 24) + 9)
-
-
 def cut_in_half(path):
     os.truncate(path, path.stat().st_size // 2)
 
 
-def cut_by_a_page(path):
-    os.truncate(path, 32 + (frames(path) - 1) * (4096 + 24))
-
-
 def emptied(path):
     os.truncate(path, 0)
-
-
-LOGS = [
-    missing, emptied, cut_in_half, cut_by_a_page, damaged_at_the_beginning, damaged_in_the_middle, damaged_in_the_last_page,
-    damaged_salt,
-]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -206,42 +187,19 @@ def once_more(house, copy):
     house.kill()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_agents_that_a_damaged_log_takes_back_are_told(house):
     names = killed(house)
     copy = shutil.copytree(house.state, house.directory / "copy", symlinks=True)
-    for harm in LOGS:
-        for with_index in (True, False):
-            with once_more(house, copy):
-                check_what_a_damaged_log_takes_back(house, names, harm, with_index)
-
-
-def check_what_a_damaged_log_takes_back(house, names, harm, with_index):
-    log = house.state / "substrat.db-wal"
-    assert frames(log) > 10
-    before = log.read_bytes()
-    harm(log)
-    if not with_index:
-        (house.state / "substrat.db-shm").unlink()
-    house.start()
-    left = {agent["name"] for agent in house.ok("ls")}
-    told = house.log
-    assert "early" in left
-    for name in set(names) - left:
-        assert name in told
-        assert "agent without records" in told
-        assert "--adopt" in told
-    with house.wire() as wire:
-        assert wire.call("daemon.status")["damaged"] == len(set(names) - left)
-    definite = with_index or harm in {damaged_at_the_beginning, damaged_in_the_middle}
-    if definite:
-        assert "the last changes are lost" in told
-    if "the last changes are lost" in told and harm not in {missing, emptied}:
-        kept = [entry for entry in (house.state / "damaged").iterdir() if "wal" in entry.name]
-        assert kept
-        assert stat.S_IMODE(kept[0].stat().st_mode) == 0o600
-        assert len(kept[0].read_bytes()) <= len(before)
+    for harm in (missing, cut_in_half, damaged_in_the_middle):
+        with once_more(house, copy):
+            harm(house.state / "substrat.db-wal")
+            house.start()
+            left = {agent["name"] for agent in house.ok("ls")}
+            assert "early" in left
+            for name in (lost := set(names) - left):
+                assert f"substratctl spawn {name} " in house.log, harm
+            with house.wire() as wire:
+                assert wire.call("daemon.status")["damaged"] == len(lost) > 0
 
 
 def test_a_log_that_held_everything_is_refused_as_a_database_that_is_gone(house):
@@ -263,7 +221,6 @@ def test_a_killed_daemons_log_is_no_damage(house):
     killed(house)
     house.start()
     assert len(house.ok("ls")) == 4
-    assert "lost" not in house.log
     assert "without records" not in house.log
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -62,30 +61,6 @@ def set_aside_database(path: str, layout: Layout, now: float) -> str:
         with suppress(FileNotFoundError):
             os.rename(name, os.path.join(directory, os.path.basename(name)))
     return directory
-
-
-def keep_log(path: str, layout: Layout, now: float) -> str | None:
-    """Copy a write-ahead log, part of which can't be read, before SQLite writes over it.
-
-    Args:
-        path: the database.
-        layout: the daemon's directories.
-        now: seconds since the epoch.
-
-    Returns:
-        Where the copy is, or None when there is no log, or no room.
-    """
-    log = os.path.realpath(path) + "-wal"
-    target = os.path.join(layout.damaged, f"{_stamp(now)}-{os.path.basename(log)}-{secrets.token_hex(2)}")
-    try:
-        if not os.path.getsize(log):
-            return None
-        os.makedirs(layout.damaged, mode=0o700, exist_ok=True)
-        shutil.copyfile(log, target)
-        os.chmod(target, 0o600)
-    except OSError:
-        return None
-    return target
 
 
 def _stamp(now: float) -> str:

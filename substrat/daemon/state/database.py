@@ -17,15 +17,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from substrat.daemon.state import backup
 from substrat.daemon.state import reserve as reserves
-from substrat.daemon.state import wal
+from substrat.daemon.state.columns import MAX_NUMBER
 from substrat.daemon.state.reserve import Reserve
 from substrat.daemon.state.rows import TABLES
 from substrat.daemon.state.schema import FIRST_COMMITS, MIGRATIONS, SCHEMA_VERSION
 from substrat.errors import StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 _QUICKLY_CHECKED = 256 * 1024 * 1024
 """Bytes; looking at as many takes some 0.2 s."""
@@ -34,7 +35,7 @@ _ROW_DAMAGE = re.compile(r"[\w-]+ value in |CHECK constraint failed")
 
 
 class StateDamaged(StateUnusable):
-    """The database isn't one, or its structure is broken; `--set-aside-damaged-state` begins a new one."""
+    """The database isn't one, or its structure is broken; `--set-aside-damaged-state` goes back to its copy."""
 
 
 class Database:
@@ -46,32 +47,19 @@ class Database:
         without_index: keep the index of SQLite's log in memory, so that opening needs no room on a full disk; no
             other process can read the database then (sqlite.org/wal.html, "Use of WAL Without Shared-Memory").
         may_be_new: whether a file with nothing in it is a new one, and no damaged one.
-        lost: is told, as part of a sentence, that commits are lost, before anything is written.
 
     Raises:
         StateUnusable: the file is no database of ours, is damaged, or was written by a newer version.
     """
 
-    def __init__(
-        self,
-        path: str,
-        reserve: int = 0,
-        *,
-        without_index: bool = False,
-        may_be_new: bool = True,
-        lost: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, path: str, reserve: int = 0, *, without_index: bool = False, may_be_new: bool = True) -> None:
         self._path = path
         self._in_transaction = False
         self.reserve: Reserve | None = None
         """Room for urgent transactions on a full disk; None: none is kept."""
-        real = os.path.realpath(path)
         try:
-            log = wal.look(real + "-wal")  # before anything opens the database, which writes the index anew
             if not without_index:
                 _refuse_newer(path)
-            if wal.is_strange(real + "-wal"):
-                raise damaged_state(path, "the log beside it, substrat.db-wal, isn't one")
             suspicious = bytes_to_check(path) > 0
             if reserve:
                 reserves.take_over(path)
@@ -90,9 +78,8 @@ class Database:
             self._db.execute("PRAGMA synchronous=NORMAL")
             if suspicious:
                 self._check()
-            if log.salts is not None or log.committed is not None:
-                self._look_for_losses(log, lost)
             self._migrate(may_be_new=may_be_new)
+            self._check_numbers()
             if reserve:
                 self.reserve = Reserve(path, reserve, has_index=not without_index)
         except (sqlite3.Error, OSError) as problem:
@@ -115,17 +102,11 @@ class Database:
         if damage:
             raise damaged_state(self._path, damage[0].replace("\n", " "))
 
-    def _look_for_losses(self, log: wal.Log, lost: Callable[[str], None] | None) -> None:
-        """Compare the frames that SQLite takes with those that the log had."""
-        self._db.execute("PRAGMA user_version").fetchone()  # reads the log
-        try:
-            _, frames, _ = self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        except sqlite3.Error as problem:
-            if _code(problem) != sqlite3.SQLITE_FULL:
-                raise
-            return  # how many frames are taken can't be asked without writing them; a full disk comes first
-        if (losses := wal.losses(log, max(0, frames))) is not None and lost is not None:
-            lost(losses)
+    def _check_numbers(self) -> None:
+        """Refuse a database in which no number follows the last one given to a row (sqlite.org/autoinc.html)."""
+        impossible = "SELECT name FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND ?"
+        if (found := self._db.execute(impossible, (MAX_NUMBER,)).fetchone()) is not None:
+            raise damaged_state(self._path, f"the number that was last given in the table {found[0]} is none")
 
     def _migrate(self, *, may_be_new: bool) -> None:
         """Bring the schema up to this version, all of it or nothing, and check that it has the columns of `rows`."""
@@ -237,10 +218,11 @@ def _code(problem: Exception) -> int | None:
 
 
 def damaged_state(path: str, what: str) -> StateDamaged:
-    """Return the failure that a damaged database is, with the command that begins anew."""
-    state = shlex.quote(os.path.dirname(path))
+    """Return the failure that a damaged database is, with the command that goes back to its copy or begins anew."""
+    state, copied = shlex.quote(os.path.dirname(path)), backup.time_of(path)
+    goal = f"go back to the copy of {copied}, {backup.copy_of(path)}," if copied is not None else "begin anew"
     return StateDamaged(
-        f"the state in {path} is damaged ({what}); restore it, or begin anew with "
+        f"the state in {path} is damaged ({what}); restore it, or {goal} with "
         f"`substratd --set-aside-damaged-state --state-dir {state}`, which keeps it in {state}/damaged"
     )
 

@@ -120,8 +120,11 @@ class EventQueries(Database):
 
     def last_cursor(self) -> int:
         """Return the newest event's cursor, 0 when there was none yet."""
-        row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-        return row[0] if row else 0
+        row = self._db.execute(
+            "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), "
+            "coalesce((SELECT max(cursor) FROM events), 0))"
+        ).fetchone()
+        return int(row[0])
 
     def delete_events(self, cursors: Iterable[int]) -> None:
         """Delete events; their cursors are never used again."""

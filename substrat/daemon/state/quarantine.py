@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 
     from substrat.daemon.state.store import Store
 
-_SKIPPED_NUMBERS = 1_000_000
-"""Numbers left out after the table of numbers given was damaged: clients hold cursors of events that are deleted, and the
-numbers of the events to come must be greater. An agent makes fewer events between two sweeps."""
-
 _ROWS_AT_ONCE = 1000
 """Rows decoded together: enough for equal values to be found, and little memory."""
 
@@ -98,24 +94,6 @@ def set_aside(store: Store, now: float) -> list[SetAside]:
     except sqlite3.Error as problem:
         raise unusable(store.path, problem) from None
     return found
-
-
-def mend(store: Store) -> list[str]:
-    """Correct contradictions between rows that can each be read, where nothing is lost by it; `set_aside` comes first.
-
-    Returns:
-        The corrections, a sentence each.
-
-    Raises:
-        StateUnusable: the file's structure is damaged.
-        StorageFailed: it can't be written down; nothing was changed.
-    """
-    db = store.connection
-    try:
-        with store.transaction(urgent=True):  # no daemon starts without it
-            return [*_mend_parents(db), *_mend_queue(db), *_mend_numbers(db)]
-    except sqlite3.Error as problem:
-        raise unusable(store.path, problem) from None
 
 
 class _Scan:
@@ -212,7 +190,8 @@ class _Scan:
             self.rows.append(found("items.turn or items.closed is nothing that becomes of the operator's messages"))
 
     def _compare(self) -> None:
-        """Find agents that contradict their turns, or that have another's name or session."""
+        """Find agents that contradict their turns or items, or that have another's name or session."""
+        waiting = {row[0] for row in self._db.execute("SELECT agent FROM items WHERE turn IS NULL AND closed IS NULL")}
         names: set[str] = set()
         sessions: set[str] = set()
         for row in sorted(self._known.values(), key=lambda row: row.created_at):
@@ -220,6 +199,8 @@ class _Scan:
             is_open = newest is not None and newest.outcome is None
             if (row.phase in LIVE_PHASES) != is_open:
                 self.agents.setdefault(row.id, f"agents.phase is {row.phase.value!r}, which its newest turn contradicts")
+            if row.phase is Phase.QUEUED and row.id not in waiting:
+                self.agents.setdefault(row.id, "agents.phase is 'queued', and nothing waits for it")
             if row.name in names:
                 self.agents.setdefault(row.id, "agents.name is another agent's")
             if row.session_id in sessions:
@@ -320,58 +301,3 @@ def _text(value: bytes | None) -> str | None:
 
 def _printable(value: str) -> str:
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-# Corrections
-
-
-def _mend_parents(db: sqlite3.Connection) -> Iterator[str]:
-    """Take parents away that aren't there or that are their own descendants."""
-    parents: dict[str, str | None] = dict(db.execute("SELECT id, parent FROM agents"))
-    for agent, parent in parents.items():
-        if parent is not None and parent not in parents:
-            db.execute("UPDATE agents SET parent = NULL WHERE id = ?", (agent,))
-            yield f"agent {agent} had the parent {parent}, which isn't there; it has none now"
-    sound: set[str] = set()
-    for agent in list(parents):
-        way: dict[str, None] = {}
-        above: str | None = agent
-        while above is not None and above in parents and above not in sound and above not in way:
-            way[above] = None
-            above = parents[above]
-        if above is not None and above in way:
-            parents[above] = None
-            db.execute("UPDATE agents SET parent = NULL WHERE id = ?", (above,))
-            yield f"agent {above} was its own ancestor; it has no parent now"
-        sound.update(way)
-
-
-def _mend_queue(db: sqlite3.Connection) -> Iterator[str]:
-    """Let agents rest that are queued though nothing waits for them."""
-    queued = db.execute(
-        "SELECT id FROM agents WHERE phase = ? AND NOT EXISTS "
-        "(SELECT 1 FROM items WHERE agent = agents.id AND turn IS NULL AND closed IS NULL)",
-        (Phase.QUEUED.value,),
-    )
-    for (agent,) in queued.fetchall():
-        db.execute("UPDATE agents SET phase = ? WHERE id = ?", (Phase.IDLE.value, agent))
-        yield f"agent {agent} was queued and nothing waited for it; it is idle now"
-
-
-def _mend_numbers(db: sqlite3.Connection) -> Iterator[str]:
-    """Correct the numbers that SQLite has given to rows (sqlite.org/autoinc.html): the next ones must be possible."""
-    numbered = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'").fetchall()
-    given: dict[object, list[object]] = {}
-    for name, number in db.execute("SELECT name, seq FROM sqlite_sequence"):
-        given.setdefault(name, []).append(number)
-    for (table,) in numbered:
-        largest = int(db.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()[0])  # noqa: S608 - from the schema
-        numbers = given.get(table, [])
-        if not numbers and not largest:
-            continue
-        if len(numbers) == 1 and type(numbers[0]) is int and largest <= numbers[0] <= MAX_NUMBER:
-            continue
-        number = min(max(largest, 0) + _SKIPPED_NUMBERS, MAX_NUMBER)
-        db.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-        db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?,?)", (table, number))
-        yield f"the last number given in {table} was damaged; the next is {number + 1}"

@@ -8,6 +8,7 @@ import pytest
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.agents.records import Item, ItemKind, Outcome, Process, Turn
+from substrat.daemon.state.database import StateDamaged
 from substrat.daemon.state.quarantine import set_aside
 from substrat.daemon.state.rows import EventRow
 from substrat.daemon.state.store import Store
@@ -111,6 +112,16 @@ def test_nulls_where_none_can_be(tmp_path, new_agent, column):
     assert [found.agent for found in set_aside(store, NOW)] == [bad.id]
     assert [agent.name for agent in store.agents()] == ["good", "child"]
     store.close()
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -1, "'x'", 1.5])
+def test_numbers_of_rows_that_are_used_up_are_damage(store, new_agent, number):
+    fill(store, new_agent)
+    with store.transaction():
+        store.connection.execute(f"UPDATE sqlite_sequence SET seq = {number} WHERE name = 'items'")
+    store.close()
+    with pytest.raises(StateDamaged, match="last given in the table items"):
+        Store(store.path)
 
 
 def test_sound_rows_stay(store, new_agent):

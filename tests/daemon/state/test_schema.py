@@ -11,7 +11,7 @@ import pytest
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import AgentSettings, ItemKind, Outcome, Priority, Process, Restore
 from substrat.daemon.state.database import StateDamaged
-from substrat.daemon.state.quarantine import mend, set_aside
+from substrat.daemon.state.quarantine import set_aside
 from substrat.daemon.state.rows import TABLES
 from substrat.daemon.state.schema import FIRST_COMMITS, MIGRATIONS, SCHEMA_VERSION
 from substrat.daemon.state.store import Store
@@ -70,7 +70,6 @@ def check(path):
     store = Store(path)
     try:
         assert set_aside(store, 1.0) == []
-        assert mend(store) == []
         (agent,) = store.agents()
         assert (agent.id, agent.name, agent.phase, agent.workspace) == (AGENT, "bob", Phase.SUSPENDED, "/w")
         assert (agent.session.id, agent.session.stored, agent.status, agent.waiting) == (SESSION, True, "busy ü", 1)

@@ -470,15 +470,6 @@ def test_a_database_damaged_in_the_middle_is_told(store, new_agent, tmp_path):
         Store(str(path))
 
 
-@pytest.mark.parametrize("log", [b"garbage" * 1000, b"\x37\x7f\x06\x82"])
-def test_a_log_that_is_none_is_damage(store, tmp_path, log):
-    store.close()
-    (tmp_path / "substrat.db-wal").write_bytes(log)
-    with pytest.raises(StateDamaged, match="-wal"):
-        Store(str(tmp_path / "substrat.db"))
-    assert (tmp_path / "substrat.db-wal").read_bytes() == log
-
-
 @pytest.mark.parametrize("log", [b"", b"\0" * 5000])
 def test_a_log_cut_by_a_power_failure_is_no_damage(store, new_agent, tmp_path, log):
     with store.transaction():

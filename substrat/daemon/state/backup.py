@@ -1,0 +1,107 @@
+"""Keeps a copy of the database, made once a day, to go back to when the database is damaged.
+
+`VACUUM INTO` reads every page, so a damaged database never takes a copy's place. `substratd --set-aside-damaged-state` goes
+back to it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from substrat.daemon.state.store import Store
+
+log = structlog.get_logger("substrat.backup")
+
+_PERIOD = 24 * 3600.0
+"""Seconds between two copies."""
+_LOOK = 600.0
+"""Seconds between looks at the copy's age: a clock that goes by the copy's file is right after a restart and a sleep."""
+_SKIPPED_NUMBERS = 1_000_000
+"""Numbers left out when a person goes back: clients hold cursors of events that are newer than the copy, and an agent makes
+fewer events in a day."""
+
+
+def copy_of(path: str) -> str:
+    """Return the path of a database's copy, which needn't be there."""
+    return os.path.join(os.path.dirname(path), "backup", os.path.basename(path))
+
+
+def time_of(path: str) -> str | None:
+    """Return when a database's copy was made, such as `2026-01-05 09:00 UTC`; None: there is no copy."""
+    try:
+        made = os.path.getmtime(copy_of(path))
+    except OSError:
+        return None
+    return datetime.fromtimestamp(made, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+async def keep(store: Store, now: Callable[[], float], room: Callable[[], int]) -> None:
+    """Copy the database whenever the copy is a day old, until cancelled.
+
+    Args:
+        store: the state.
+        now: the clock, in seconds since the epoch.
+        room: gives how many bytes may be written to the disk.
+    """
+    copy = copy_of(store.path)
+    while True:
+        await trio.sleep(_LOOK)
+        age = _PERIOD
+        with suppress(OSError):
+            age = now() - os.path.getmtime(copy)
+        if 0 <= age < _PERIOD:
+            continue
+        try:
+            if room() < store.size:
+                log.warning("state not copied", reason="the copy would leave less room than disk.free on the disk")
+                continue
+            await trio.to_thread.run_sync(make, store.path, abandon_on_cancel=True)
+        except (sqlite3.Error, OSError) as problem:
+            log.warning("state not copied", reason=str(problem))
+
+
+def make(path: str) -> None:
+    """Copy a database in whose files others may be writing; the copy before stays until this one is whole.
+
+    Raises:
+        sqlite3.Error: it is damaged, or another process has it for itself.
+        OSError: the copy can't be written.
+    """
+    copy = copy_of(path)
+    begun = f"{copy}.part"
+    os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
+    # SQLite takes an empty file as it is, with its mode.
+    with open(begun, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("VACUUM INTO ?", (begun,))
+        os.fsync(file.fileno())
+    os.replace(begun, copy)
+
+
+def go_back(path: str) -> bool:
+    """Put a database's copy into its place; says whether there was one that can be read.
+
+    Raises:
+        OSError: it can't be moved.
+    """
+    copy = copy_of(path)
+    if not os.path.isfile(copy):
+        return False
+    try:
+        with closing(sqlite3.connect(copy)) as db, db:
+            db.execute("UPDATE sqlite_sequence SET seq = seq + ?", (_SKIPPED_NUMBERS,))
+    except sqlite3.Error as problem:
+        log.error("the copy can't be read", path=copy, reason=str(problem))  # noqa: TRY400 - the sentence says it all
+        return False
+    os.rename(copy, path)
+    return True
