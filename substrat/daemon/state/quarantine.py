@@ -146,27 +146,12 @@ class _Scan:
         return decoded
 
     def _blame(self, table: Table[Any], values: Sequence[Any], row: _Row) -> None:
-        """Note an agent for a row that can't be read, or the row alone."""
-        owner = self._owner(table, values) if table.with_agent else None
-        if owner is not None:
-            self.agents.setdefault(owner, row.reason)
-        if owner is None or owner != dict(zip(table.names, values, strict=False))[table.owner or ""]:
+        """Note an agent for a row that can't be read, or the row alone where it belongs to no agent there is."""
+        owner = dict(zip(table.names, values, strict=False))[table.owner or ""] if table.with_agent else None
+        if owner in self._ids:
+            self.agents.setdefault(str(owner), row.reason)
+        else:
             self.rows.append(row)
-
-    def _owner(self, table: Table[Any], values: Sequence[Any]) -> str | None:
-        """Return the agent that a row belongs to, if it is one there is; a turn's may be known from elsewhere."""
-        given = dict(zip(table.names, values, strict=False))
-        if given[table.owner or ""] in self._ids:
-            return str(given[table.owner or ""])
-        if table is not TURNS or type(turn := given["id"]) is not str:
-            return None
-        key = turn.encode("utf-8", "surrogateescape")
-        told = self._db.execute(
-            "SELECT agent FROM items WHERE turn = CAST(? AS TEXT) UNION ALL "
-            "SELECT agent FROM events WHERE turn = CAST(? AS TEXT) AND kind = 'turn:started'",
-            (key, key),
-        )
-        return next((agent for (agent,) in told if agent in self._ids), None)
 
     def _look_at_agent(self, row: AgentRow, _found: Callable[[str], _Row]) -> None:
         self._known[row.id] = row
