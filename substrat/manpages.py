@@ -16,7 +16,7 @@ from substrat.cli.table import COMMAND_NAME, VERBS
 from substrat.daemon import main as daemon
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 _STATUSES = (
     ("0", "done"),
@@ -39,38 +39,32 @@ _ENVIRONMENT = (
 
 def substratctl() -> str:
     """Return the page of `substratctl`."""
-    lines = [
-        *_head("substratctl", "1", "User Commands", "drives the daemon that runs agents in sandboxes"),
-        ".SH SYNOPSIS", f".B {COMMAND_NAME}", r"[\-\-json] COMMAND ...",
-        ".SH DESCRIPTION",
-        _text("Talks to substratd(8): creates agents, sends them prompts, shows their work, stops and resumes them. "
-              "Options may stand anywhere; words after -- are taken as they are."),
-        ".SH COMMANDS",
-    ]  # fmt: skip
-    for verb in VERBS:
-        lines += _command(importlib.import_module(f"substrat.cli.verbs.{verb}").COMMAND)
-    lines += [".SH OPTIONS", "These go with every command.", *_options(options.COMMON)]
-    lines += [".SH EXIT STATUS", *_terms(_STATUSES)]
-    lines += [".SH ENVIRONMENT", *_terms(_ENVIRONMENT[:1])]
-    lines += [".SH SEE ALSO", ".BR substratd (8)"]
-    return "\n".join(lines) + "\n"
+    commands = [line for verb in VERBS for line in _command(importlib.import_module(f"substrat.cli.verbs.{verb}").COMMAND)]
+    return _page("substratctl", "1", "User Commands", "drives the daemon that runs agents in sandboxes", {
+        "SYNOPSIS": [f".B {COMMAND_NAME}", r"[\-\-json] COMMAND ..."],
+        "DESCRIPTION": [
+            _text("Talks to substratd(8): creates agents, sends them prompts, shows their work, stops and resumes them. "
+                  "Options may stand anywhere; words after -- are taken as they are.")
+        ],
+        "COMMANDS": commands,
+        "OPTIONS": ["These go with every command.", *_options(options.COMMON)],
+        "EXIT STATUS": _terms(_STATUSES),
+        "ENVIRONMENT": _terms(_ENVIRONMENT[:1]),
+        "SEE ALSO": [".BR substratd (8)"],
+    })  # fmt: skip
 
 
 def substratd() -> str:
     """Return the page of `substratd`."""
     parser = daemon.parser()
-    lines = [
-        *_head("substratd", "8", "System Administration", "runs agents in bubblewrap sandboxes"),
-        ".SH SYNOPSIS", ".B substratd", "[OPTION]...",
-        ".SH DESCRIPTION",
-        _text(parser.description or ""),
-        _text("It runs in the foreground; `substratctl service install` makes it a systemd user service."),
-        ".SH OPTIONS",
-        *_arguments(parser),
-        ".SH ENVIRONMENT", *_terms(_ENVIRONMENT[1:]),
-        ".SH SEE ALSO", ".BR substratctl (1)",
-    ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    service = _text("It runs in the foreground; `substratctl service install` makes it a systemd user service.")
+    return _page("substratd", "8", "System Administration", "runs agents in bubblewrap sandboxes", {
+        "SYNOPSIS": [".B substratd", "[OPTION]..."],
+        "DESCRIPTION": [_text(parser.description or ""), service],
+        "OPTIONS": _arguments(parser),
+        "ENVIRONMENT": _terms(_ENVIRONMENT[1:]),
+        "SEE ALSO": [".BR substratctl (1)"],
+    })  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -83,8 +77,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _head(name: str, section: str, manual: str, about: str) -> list[str]:
-    return [f'.TH {name.upper()} {section} "" Substrat "{manual}"', ".SH NAME", rf"{name} \- {_text(about)}"]
+def _page(name: str, section: str, manual: str, about: str, sections: Mapping[str, Iterable[str]]) -> str:
+    lines = [f'.TH {name.upper()} {section} "" Substrat "{manual}"', ".SH NAME", rf"{name} \- {_text(about)}"]
+    for title, body in sections.items():
+        lines += [f".SH {title}", *body]
+    return "\n".join(lines) + "\n"
 
 
 def _command(command: options.Command) -> Iterator[str]:
