@@ -303,8 +303,14 @@ def test_a_damaged_database_is_refused_until_a_person_says_so(house):
 def test_a_damaged_database_is_gone_back_from_to_its_copy(house):
     house.start()
     work = house.workspace()
-    house.spawn("anna", work, "/say remember me")
+    for name in ("anna", "removed"):
+        house.spawn(name, work, "/say remember me")
+    house.held("busy", work)
     backup.make(str(house.state / "substrat.db"))
+    (work / "go").touch()
+    house.wait("busy")
+    house.ok("end", "removed")
+    house.ok("rm", "removed")
     session = house.spawn("bert", work, "/say I am newer")["session_id"]
     house.ok("send", "anna", "/say a second turn", "--wait")
     cursor = house.ctl("events", "--json").lines[-1]["cursor"]
@@ -314,8 +320,9 @@ def test_a_damaged_database_is_gone_back_from_to_its_copy(house):
     assert f"go back to the copy of {time.strftime('%Y-%m-%d', time.gmtime())}" in said
     assert f", {house.state}/backup/substrat.db, with `substratd --set-aside-damaged-state" in said
     house.start(arguments=["--set-aside-damaged-state"])
+    assert sorted(agent["name"] for agent in house.ok("ls")) == ["anna", "busy", "removed"]
+    assert house.wait("busy")["turn"]["result"] == "freed"
     # What came after the copy is told: an agent, and a turn of an agent that stays.
-    assert [agent["name"] for agent in house.ok("ls")] == ["anna"]
     assert f"substratctl spawn bert -w {work} --adopt {session}" in house.log
     (event,) = house.events("anna", "state:damaged")
     assert "a turn 2 that isn't in the records" in event["text"]
@@ -324,6 +331,7 @@ def test_a_damaged_database_is_gone_back_from_to_its_copy(house):
     house.start()
     house.ok("send", "anna", "/recall", "--wait")
     assert "remember me" in house.show("anna")["turn"]["result"]
+    assert house.ctl("send", "removed", "/say still works", "--wait").out == "still works\n"
 
 
 def test_the_option_does_nothing_to_a_newer_database(house):
