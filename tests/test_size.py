@@ -38,7 +38,7 @@ ROOMS: dict[str, int] = {
     "substrat/daemon/network": 1000,
     "substrat/daemon/sandboxes": 2000,
     "substrat/daemon/servers": 2250,
-    "substrat/daemon/state": 3250,
+    "substrat/daemon/state": 3150,
     "substrat/daemon/turns": 2500,
     "substrat/daemon/workspaces": 2700,
     "substrat/demo": 400,

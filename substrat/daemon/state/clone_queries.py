@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from substrat.core.agents.records import Closed
-from substrat.core.workspaces.clone_life import as_read
-from substrat.core.workspaces.clones import Clone, Kept, OnlyHere
-from substrat.core.workspaces.landing import Landing
-from substrat.core.workspaces.left_refs import LeftRefs
 from substrat.daemon.state.database import Database
-from substrat.daemon.state.rows import CLONES, LANDINGS, LEFT_REFS, WORKED_IN, CloneRow, WorkedInRow
+from substrat.daemon.state.rows import CLONES, LANDINGS, LEFT_REFS, WORKED_IN, WorkedInRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
+
+    from substrat.core.workspaces.clones import Clone
+    from substrat.core.workspaces.landing import Landing
+    from substrat.core.workspaces.left_refs import LeftRefs
 
 _SAVE = CLONES.upsert("id")
 _NOTE_LEFT = LEFT_REFS.insert("INSERT OR REPLACE")
@@ -29,15 +29,15 @@ class CloneQueries(Database):
         kept = clone.kept
         members = {name: getattr(kept, name) for name in kept.__slots__ if name != "only_here"}
         only_here = {name: getattr(kept.only_here, name) for name in kept.only_here.__slots__}
-        self._db.execute(_SAVE, CLONES.write(CLONES.row_of(clone, id=clone.agent, **members, **only_here)))
+        self._db.execute(_SAVE, CLONES.write(clone, id=clone.agent, **members, **only_here))
 
     def clones(self) -> list[Clone]:
         """Load every clone, those of removed agents too, in the order of their agents' ids."""
-        return list(self._clones("TRUE"))
+        return self._clones("TRUE")
 
     def clone(self, agent_id: str) -> Clone | None:
         """Load one agent's clone."""
-        return next(self._clones("id = ?", agent_id), None)
+        return next(iter(self._clones("id = ?", agent_id)), None)
 
     def forget_clone(self, agent_id: str) -> None:
         """Delete the row of a clone whose tree is gone, as its agent is."""
@@ -46,11 +46,11 @@ class CloneQueries(Database):
     def left_refs(self) -> list[LeftRefs]:
         """Load the notes about refs of agents that are over, in the order of their repositories and names."""
         found = self._db.execute(f"{LEFT_REFS.select} ORDER BY git_dir, name").fetchall()
-        return [LeftRefs(*row) for row in LEFT_REFS.read_all(found)]
+        return LEFT_REFS.read_all(found)
 
     def note_left_refs(self, left: LeftRefs) -> None:
         """Insert or replace the note about an agent's refs in a repository."""
-        self._db.execute(_NOTE_LEFT, LEFT_REFS.write(LEFT_REFS.row_of(left)))
+        self._db.execute(_NOTE_LEFT, LEFT_REFS.write(left))
 
     def forget_left_refs(self, left: LeftRefs) -> None:
         """Delete the note about an agent's refs in a repository."""
@@ -70,7 +70,7 @@ class CloneQueries(Database):
 
     def add_landing(self, landing: Landing) -> int:
         """Store a landing that was asked for and return its number; the number it comes with is ignored."""
-        done = self._db.execute(_ADD_LANDING, LANDINGS.write(LANDINGS.row_of(landing))[1:])
+        done = self._db.execute(_ADD_LANDING, LANDINGS.write(landing)[1:])
         return int(done.lastrowid or 0)
 
     def open_landings(self) -> list[Landing]:
@@ -117,15 +117,8 @@ class CloneQueries(Database):
 
     def _landings(self, condition: str, *values: str) -> list[Landing]:
         found = self._db.execute(f"{LANDINGS.select} WHERE {condition} ORDER BY id", values).fetchall()
-        return [Landing(*row) for row in LANDINGS.read_all(found)]
+        return LANDINGS.read_all(found)
 
-    def _clones(self, condition: str, *values: str) -> Iterator[Clone]:
+    def _clones(self, condition: str, *values: str) -> list[Clone]:
         found = self._db.execute(f"{CLONES.select} WHERE {condition} ORDER BY id", values).fetchall()
-        return map(_clone, CLONES.read_all(found))
-
-
-def _clone(row: CloneRow) -> Clone:
-    kept = Kept(**{name: getattr(row, name) for name in Kept.__slots__ if name != "only_here"},
-                only_here=OnlyHere(**{name: getattr(row, name) for name in OnlyHere.__slots__}))  # fmt: skip
-    own = {name: getattr(row, name) for name in Clone.__slots__ if name not in {"agent", "kept"}}
-    return as_read(Clone(agent=row.id, kept=kept, **own))
+        return CLONES.read_all(found)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from substrat.core.families.account_gate import Gate
+from typing import TYPE_CHECKING
+
 from substrat.daemon.state.database import Database
 from substrat.daemon.state.rows import GATES
+
+if TYPE_CHECKING:
+    from substrat.core.families.account_gate import Gate
 
 _SAVE = GATES.upsert("login")
 
@@ -15,11 +19,11 @@ class GateQueries(Database):
     def gates(self) -> dict[str, Gate]:
         """Load every gate by its login, the one that was shut first first."""
         found = self._db.execute(f"{GATES.select} ORDER BY shut_at, login").fetchall()
-        return {row.login: Gate(*row) for row in GATES.read_all(found)}
+        return {gate.login: gate for gate in GATES.read_all(found)}
 
     def save_gate(self, gate: Gate) -> None:
         """Insert or replace a gate's row."""
-        self._db.execute(_SAVE, GATES.write(GATES.row_of(gate)))
+        self._db.execute(_SAVE, GATES.write(gate))
 
     def forget_gate(self, login: str) -> None:
         """Delete a gate."""

@@ -45,8 +45,8 @@ class ItemQueries(Database):
     def add_item(self, item: Item) -> int:
         """Store an inbox item and return its number; the number it comes with is ignored."""
         awaited = item.intent is Intent.REQUEST and item.agent is not None
-        row = ITEMS.row_of(item, turn=None, about=None, closed=None, awaited=awaited)
-        return int(self._db.execute(_ADD_ITEM, ITEMS.write(row)[1:]).lastrowid or 0)
+        values = ITEMS.write(item, turn=None, about=None, closed=None, awaited=awaited)
+        return int(self._db.execute(_ADD_ITEM, values[1:]).lastrowid or 0)
 
     def waiting_items(self, agent_id: str | None, limit: int = 1000) -> list[Item]:
         """Load the items that wait for an agent (None: the operator), in the order of delivery."""

@@ -1,13 +1,12 @@
 """The rows of the state: each table's columns, written down once, with their types and the check that each value passes.
 
-A table is a NamedTuple whose members are annotated with a `Column`, for example:
+A table has the columns that a NamedTuple is annotated with, for example:
 
-    class ReminderRow(NamedTuple):
-        id: Annotated[int, NUMBER]
+    class EventRow(NamedTuple):
+        cursor: Annotated[int, NUMBER]
         agent: Annotated[str, IDENTIFIER]
-        due: Annotated[float, MOMENT]
-        text: Annotated[str, PROSE]
 
+Where rows have the fields of a record, in their order, the table is given the record and its columns, as `REMINDERS` is.
 `Table` makes the lists of columns for SELECT and INSERT, the decoding and the encoding from it. `store` reads rows with the
 same functions with which `quarantine` tries at each start whether a row can be read, `database` refuses a file that lacks
 one of these tables or columns, and the schema is compared with them by a test.
@@ -19,12 +18,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import AgentSettings, Closed, Completion, Intent, ItemKind, Outcome
+from substrat.core.agents.records import AgentSettings, Closed, Completion, Finding, Intent, ItemKind, Outcome
+from substrat.core.agents.reminding import Reminder
 from substrat.core.agents.rights import SharedPath  # noqa: TC001 - get_type_hints looks it up
 from substrat.core.agents.stop_reason import StopReason  # noqa: TC001 - get_type_hints looks it up
-from substrat.core.families.waits import WaitMode
-from substrat.core.workspaces.clones import PastLandings, Stage
-from substrat.core.workspaces.landing import LandingMode
+from substrat.core.families.account_gate import Gate
+from substrat.core.families.waits import Wait, WaitMode
+from substrat.core.workspaces.clone_life import as_read
+from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, Stage
+from substrat.core.workspaces.landing import Landing, LandingMode
+from substrat.core.workspaces.left_refs import LeftRefs
 from substrat.daemon.state.columns import (
     ADDRESS,
     ALLOW,
@@ -174,175 +177,24 @@ class EventRow(NamedTuple):
     cause: Annotated[int | None, or_null(NUMBER)] = None
 
 
-class ReminderRow(NamedTuple):
-    """A reminder."""
-
-    id: Annotated[int, NUMBER]
-    agent: Annotated[str, IDENTIFIER]
-    due: Annotated[float, MOMENT]
-    text: Annotated[str, PROSE]
-    every: Annotated[float | None, or_null(PERIOD)] = None
-    times: Annotated[int | None, or_null(COUNT)] = None
-    until: Annotated[float | None, or_null(MOMENT)] = None
-
-
-class WaitRow(NamedTuple):
-    """A wait of an agent's that it hasn't been told the end of."""
-
-    id: Annotated[int, NUMBER]
-    agent: Annotated[str, IDENTIFIER]
-    members: Annotated[tuple[str, ...], NAMES]
-    names: Annotated[tuple[str, ...], NAMES]
-    mode: Annotated[WaitMode, member_of(WaitMode)]
-    created_at: Annotated[float, MOMENT]
-    deadline: Annotated[float | None, or_null(MOMENT)]
-    note: Annotated[str | None, or_null(PROSE)]
-    reports: Annotated[tuple[int, ...], NUMBERS]
-    wake: Annotated[int | None, or_null(NUMBER)]
+_CLONE: dict[str, Column] = {
+    "id": IDENTIFIER, "name": NAME, "tree": PATH, "repository": PATH, "git_dir": PATH, "workspace": PATH, "branch": WORDS,
+    "target": or_null(WORDS), "base": or_null(COMMIT), "stage": member_of(Stage), "error": or_null(PROSE),
+    "with_wip": FLAG, "source": or_null(IDENTIFIER), "former_name": or_null(NAME), "turn": COUNT, "time": MOMENT,
+    "head": or_null(COMMIT), "wip": or_null(COMMIT), "ahead": COUNT, "behind": COUNT, "files": COUNT, "landed": FLAG,
+    "nested": COUNT, "submodules": COUNT, "lfs": COUNT, "ignored": COUNT, "unreadable": COUNT, "loose": FLAG,
+    "unkept": or_null(PROSE), "restoring": or_null(COUNT), "notice": or_null(PROSE), "notice_turn": or_null(COUNT),
+    "asides": or_null(COMMIT), "branches": TALLY, "stashes": COUNT, "hidden": COUNT, "is_strange": FLAG,
+    "held_by": or_null(IDENTIFIER), "held_head": or_null(COMMIT), "landings": PAST_LANDINGS,
+}  # fmt: skip
+"""A clone: `id` is its agent's, which may have been removed; the columns from `turn` on are its last keep."""
 
 
-class FindingRow(NamedTuple):
-    """Something that a person must look at, or has accepted."""
-
-    number: Annotated[int, NUMBER]
-    agent: Annotated[str, IDENTIFIER]
-    turn: Annotated[str | None, or_null(IDENTIFIER)]
-    time: Annotated[float, MOMENT]
-    path: Annotated[str, PROSE]
-    text: Annotated[str, PROSE]
-    aside: Annotated[str | None, or_null(PATH)]
-    difference: Annotated[str, PROSE]
-    accepted_at: Annotated[float | None, or_null(MOMENT)]
-    files: Annotated[tuple[str, ...], NAMES]
-    digest: Annotated[str | None, or_null(WORDS)]
-
-
-class CloneRow(NamedTuple):
-    """A private clone: `id` is its agent's, which may have been removed; the columns from `turn` on are its last keep."""
-
-    id: Annotated[str, IDENTIFIER]
-    name: Annotated[str, NAME]
-    tree: Annotated[str, PATH]
-    repository: Annotated[str, PATH]
-    git_dir: Annotated[str, PATH]
-    workspace: Annotated[str, PATH]
-    branch: Annotated[str, WORDS]
-    target: Annotated[str | None, or_null(WORDS)]
-    base: Annotated[str | None, or_null(COMMIT)]
-    stage: Annotated[Stage, member_of(Stage)]
-    error: Annotated[str | None, or_null(PROSE)]
-    with_wip: Annotated[bool, FLAG]
-    source: Annotated[str | None, or_null(IDENTIFIER)]
-    former_name: Annotated[str | None, or_null(NAME)]
-    turn: Annotated[int, COUNT]
-    time: Annotated[float, MOMENT]
-    head: Annotated[str | None, or_null(COMMIT)]
-    wip: Annotated[str | None, or_null(COMMIT)]
-    ahead: Annotated[int, COUNT]
-    behind: Annotated[int, COUNT]
-    files: Annotated[int, COUNT]
-    landed: Annotated[bool, FLAG]
-    nested: Annotated[int, COUNT]
-    submodules: Annotated[int, COUNT]
-    lfs: Annotated[int, COUNT]
-    ignored: Annotated[int, COUNT]
-    unreadable: Annotated[int, COUNT]
-    loose: Annotated[bool, FLAG]
-    unkept: Annotated[str | None, or_null(PROSE)]
-    restoring: Annotated[int | None, or_null(COUNT)]
-    notice: Annotated[str | None, or_null(PROSE)]
-    notice_turn: Annotated[int | None, or_null(COUNT)]
-    asides: Annotated[str | None, or_null(COMMIT)]
-    branches: Annotated[tuple[tuple[str, int], ...], TALLY]
-    stashes: Annotated[int, COUNT]
-    hidden: Annotated[int, COUNT]
-    is_strange: Annotated[bool, FLAG]
-    held_by: Annotated[str | None, or_null(IDENTIFIER)]
-    held_head: Annotated[str | None, or_null(COMMIT)]
-    landings: Annotated[PastLandings, PAST_LANDINGS]
-
-
-class LeftRefsRow(NamedTuple):
-    """The refs that an agent which is over has in a repository (`left_refs.LeftRefs`)."""
-
-    git_dir: Annotated[str, PATH]
-    name: Annotated[str, NAME]
-    repository: Annotated[str, PATH]
-    target: Annotated[str | None, or_null(WORDS)]
-    head: Annotated[str | None, or_null(COMMIT)]
-    tip: Annotated[str | None, or_null(COMMIT)]
-    since: Annotated[float | None, or_null(MOMENT)]
-
-
-class GateRow(NamedTuple):
-    """A login whose turns are held (`account_gate.Gate`)."""
-
-    login: Annotated[str, WORDS]
-    blamed: Annotated[str, IDENTIFIER]
-    reason: Annotated[str, PROSE]
-    shut_at: Annotated[float, MOMENT]
-    until: Annotated[float, MOMENT]
-    failures: Annotated[int, COUNT]
-    trial: Annotated[str | None, or_null(IDENTIFIER)]
-
-
-class LandingRow(NamedTuple):
-    """A landing that was asked for; it stays for a day, so that its outcome can be asked for again."""
-
-    id: Annotated[int, NUMBER]
-    agent: Annotated[str, IDENTIFIER]
-    target: Annotated[str, WORDS]
-    mode: Annotated[LandingMode, member_of(LandingMode)]
-    message: Annotated[str | None, or_null(PROSE)]
-    check_command: Annotated[str | None, or_null(PROSE)]
-    accepted: Annotated[tuple[str, ...], NAMES]
-    unattended: Annotated[bool, FLAG]
-    time: Annotated[float, MOMENT]
-    request: Annotated[str, WORDS]
-    intended: Annotated[str | None, or_null(COMMIT)]
-    outcome: Annotated[str | None, or_null(DATA)]
-    item: Annotated[int | None, or_null(NUMBER)]
-    intended_head: Annotated[str | None, or_null(COMMIT)]
-    intended_in: Annotated[str | None, or_null(PATH)]
-    at: Annotated[str | None, or_null(WORDS)]
-    intended_from: Annotated[str | None, or_null(COMMIT)]
-
-
-class CallRow(NamedTuple):
-    """A tool call that was answered."""
-
-    agent: Annotated[str, IDENTIFIER]
-    turn: Annotated[str, IDENTIFIER]
-    call: Annotated[str, PROSE]
-    answer: Annotated[tuple[str, bool], ANSWER]
-
-
-class TotalRow(NamedTuple):
-    """A total (`core.agents.totals`)."""
-
-    name: Annotated[str, WORDS]
-    label: Annotated[str, WORDS]
-    value: Annotated[float, AMOUNT]
-
-
-class DroppedTurnRow(NamedTuple):
-    """A turn whose files are dropped; `cleared`: its events too."""
-
-    turn: Annotated[str, IDENTIFIER]
-    agent: Annotated[str, IDENTIFIER]
-    cleared: Annotated[bool, FLAG]
-
-
-class RemovedAgentRow(NamedTuple):
-    """An agent whose rows are gone and whose files may still be there."""
-
-    id: Annotated[str, IDENTIFIER]
-
-
-class MountPointRow(NamedTuple):
-    """A placeholder that was made in a workspace to be mounted over."""
-
-    path: Annotated[str, PATH]
+def _clone(*values: Any) -> Clone:
+    row = dict(zip(_CLONE, values, strict=True))
+    only_here = OnlyHere(**{name: row.pop(name) for name in OnlyHere.__slots__})
+    kept = Kept(only_here=only_here, **{name: row.pop(name) for name in Kept.__slots__ if name != "only_here"})
+    return as_read(Clone(agent=row.pop("id"), kept=kept, **row))
 
 
 class WorkedInRow(NamedTuple):
@@ -350,17 +202,6 @@ class WorkedInRow(NamedTuple):
 
     root: Annotated[str, PATH]
     borrowed: Annotated[tuple[str, ...], NAMES]
-
-
-class DamagedRow(NamedTuple):
-    """A row that can't be read, as JSON."""
-
-    id: Annotated[int, COUNT]
-    time: Annotated[float, MOMENT]
-    agent: Annotated[str | None, or_null(WORDS)]
-    origin: Annotated[str, WORDS]
-    reason: Annotated[str, PROSE]
-    row: Annotated[str, PROSE]
 
 
 def _agent_contradicts_itself(row: AgentRow) -> str | None:
@@ -390,22 +231,56 @@ AGENTS = Table("agents", AgentRow, "id", with_agent=True, contradiction=_agent_c
 TURNS = Table("turns", TurnRow, "agent", with_agent=True, contradiction=_turn_contradicts_itself)
 ITEMS = Table("items", ItemRow, "agent", with_agent=True, contradiction=_item_contradicts_itself)
 EVENTS = Table("events", EventRow, "agent", contradiction=_event_contradicts_itself)
-REMINDERS = Table("reminders", ReminderRow, "agent")
-CALLS = Table("calls", CallRow, "agent")
-FINDINGS = Table("findings", FindingRow, "agent")
-WAITS = Table("waits", WaitRow, "agent")
-LANDINGS = Table("landings", LandingRow, "agent")
+REMINDERS = Table("reminders", Reminder, "agent", columns={
+    "id": NUMBER, "agent": IDENTIFIER, "due": MOMENT, "text": PROSE, "every": or_null(PERIOD), "times": or_null(COUNT),
+    "until": or_null(MOMENT),
+})  # fmt: skip
+CALLS: Table[Any] = Table("calls", owner="agent", columns={
+    "agent": IDENTIFIER, "turn": IDENTIFIER, "call": PROSE, "answer": ANSWER,
+})  # fmt: skip
+"""Tool calls that were answered."""
+# The last column is no field of the record: findings that a person has accepted are looked up by it alone.
+FINDINGS = Table("findings", lambda *values: Finding(*values[:-1]), "agent", columns={
+    "number": NUMBER, "agent": IDENTIFIER, "turn": or_null(IDENTIFIER), "time": MOMENT, "path": PROSE, "text": PROSE,
+    "aside": or_null(PATH), "difference": PROSE, "files": NAMES, "digest": or_null(WORDS), "accepted_at": or_null(MOMENT),
+})  # fmt: skip
+WAITS = Table("waits", Wait, "agent", columns={
+    "id": NUMBER, "agent": IDENTIFIER, "members": NAMES, "names": NAMES, "mode": member_of(WaitMode),
+    "created_at": MOMENT, "deadline": or_null(MOMENT), "note": or_null(PROSE), "reports": NUMBERS,
+    "wake": or_null(NUMBER),
+})  # fmt: skip
+# Landings stay for a day, so that their outcomes can be asked for again.
+LANDINGS = Table("landings", Landing, "agent", columns={
+    "id": NUMBER, "agent": IDENTIFIER, "target": WORDS, "mode": member_of(LandingMode), "message": or_null(PROSE),
+    "check_command": or_null(PROSE), "accepted": NAMES, "unattended": FLAG, "time": MOMENT, "request": WORDS,
+    "intended": or_null(COMMIT), "outcome": or_null(DATA), "item": or_null(NUMBER), "intended_head": or_null(COMMIT),
+    "intended_in": or_null(PATH), "at": or_null(WORDS), "intended_from": or_null(COMMIT),
+})  # fmt: skip
 # A gate outlives the agent whose turn has shut it.
-GATES = Table("gates", GateRow)
-TOTALS = Table("totals", TotalRow)
+GATES = Table("gates", Gate, columns={
+    "login": WORDS, "blamed": IDENTIFIER, "reason": PROSE, "shut_at": MOMENT, "until": MOMENT, "failures": COUNT,
+    "trial": or_null(IDENTIFIER),
+})  # fmt: skip
+TOTALS: Table[Any] = Table("totals", columns={"name": WORDS, "label": WORDS, "value": AMOUNT})
 # An agent whose clone can't be read must not go on in the user's checkout.
-CLONES = Table("clones", CloneRow, "id", with_agent=True)
-LEFT_REFS = Table("left_refs", LeftRefsRow)
-DROPPED_TURNS = Table("dropped_turns", DroppedTurnRow, "agent")
-REMOVED_AGENTS = Table("removed_agents", RemovedAgentRow)
-MOUNT_POINTS = Table("mount_points", MountPointRow)
+CLONES = Table("clones", _clone, "id", with_agent=True, columns=_CLONE)
+LEFT_REFS = Table("left_refs", LeftRefs, columns={
+    "git_dir": PATH, "name": NAME, "repository": PATH, "target": or_null(WORDS), "head": or_null(COMMIT),
+    "tip": or_null(COMMIT), "since": or_null(MOMENT),
+})  # fmt: skip
+DROPPED_TURNS: Table[Any] = Table("dropped_turns", owner="agent", columns={
+    "turn": IDENTIFIER, "agent": IDENTIFIER, "cleared": FLAG,
+})  # fmt: skip
+"""Turns whose files are dropped; `cleared`: their events too."""
+REMOVED_AGENTS: Table[Any] = Table("removed_agents", columns={"id": IDENTIFIER})
+"""Agents whose rows are gone and whose files may still be there."""
+MOUNT_POINTS: Table[Any] = Table("mount_points", columns={"path": PATH})
+"""Placeholders that were made in a workspace to be mounted over."""
 WORKED_IN = Table("worked_in", WorkedInRow)
-DAMAGED = Table("damaged", DamagedRow)
+DAMAGED: Table[Any] = Table("damaged", columns={
+    "id": COUNT, "time": MOMENT, "agent": or_null(WORDS), "origin": WORDS, "reason": PROSE, "row": PROSE,
+})  # fmt: skip
+"""Rows that can't be read, as JSON."""
 
 TABLES: tuple[Table[Any], ...] = (
     AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LEFT_REFS, LANDINGS, WAITS, GATES, TOTALS,

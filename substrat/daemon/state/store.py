@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.agents.records import Agent, Finding, Process, Session, Turn
-from substrat.core.agents.reminding import Reminder
 from substrat.core.agents.rights import Policy
 from substrat.core.agents.usage import Tokens
 from substrat.daemon.kernel.fingerprint import content_of
@@ -18,12 +17,14 @@ from substrat.daemon.state.database import unusable
 from substrat.daemon.state.event_queries import EventQueries
 from substrat.daemon.state.gate_queries import GateQueries
 from substrat.daemon.state.item_queries import ItemQueries
-from substrat.daemon.state.rows import AGENTS, CALLS, FINDINGS, REMINDERS, TABLES, TURNS, AgentRow, FindingRow, TurnRow
+from substrat.daemon.state.rows import AGENTS, CALLS, FINDINGS, REMINDERS, TABLES, TURNS, AgentRow, TurnRow
 from substrat.daemon.state.total_queries import TotalQueries
 from substrat.daemon.state.wait_queries import WaitQueries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from substrat.core.agents.reminding import Reminder
 
 
 class KeptRow(NamedTuple):
@@ -48,12 +49,12 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
     def save_agent(self, agent: Agent) -> None:
         """Insert or replace an agent's row; its turn has a row of its own."""
         session = agent.session
-        row = AGENTS.row_of(
+        values = AGENTS.write(
             agent, network=agent.policy.network, allow=agent.policy.allow, binds=agent.policy.binds,
             session_id=session.id if session else None, session_stored=session.stored if session else False,
             input_tokens=agent.tokens.input, output_tokens=agent.tokens.output,
         )  # fmt: skip
-        self._db.execute(_SAVE_AGENT, AGENTS.write(row))
+        self._db.execute(_SAVE_AGENT, values)
 
     def save_turn(self, turn: Turn) -> None:
         """Insert or replace a turn's row.
@@ -61,11 +62,11 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         A turn that has ended keeps the result and the usage that are stored: in memory it may be without (`abridged`).
         """
         process = turn.process
-        row = TURNS.row_of(
+        values = TURNS.write(
             turn, pid=process.pid if process else None, start_time=process.start_time if process else None,
             boot_id=process.boot_id if process else None,
         )  # fmt: skip
-        self._db.execute(_SAVE_TURN, TURNS.write(row))
+        self._db.execute(_SAVE_TURN, values)
 
     def save_progress(self, turn: Turn) -> None:
         """Update a turn's row with how far its output has been read, and when."""
@@ -162,14 +163,13 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def add_finding(self, finding: Finding) -> Finding:
         """Store a finding and return it with its number; the number it comes with is ignored."""
-        row = FINDINGS.row_of(finding, number=0, accepted_at=None)
-        done = self._db.execute(_ADD_FINDING, FINDINGS.write(row)[1:])
+        done = self._db.execute(_ADD_FINDING, FINDINGS.write(finding, number=0, accepted_at=None)[1:])
         return replace(finding, number=int(done.lastrowid or 0))
 
     def open_findings(self) -> list[Finding]:
         """Load the findings of all agents that no person has accepted, oldest first."""
         found = self._db.execute(f"{FINDINGS.select} WHERE accepted_at IS NULL ORDER BY number")
-        return [_finding(row) for row in FINDINGS.read_all(found.fetchall())]
+        return FINDINGS.read_all(found.fetchall())
 
     def accepted_findings(self, agent_id: str) -> set[tuple[str, str, str | None]]:
         """Return the path, the text and the content's hash of each finding of an agent that a person has accepted."""
@@ -191,7 +191,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def add_reminder(self, reminder: Reminder) -> int:
         """Store a reminder and return its number; the number it comes with is ignored."""
-        done = self._db.execute(_ADD_REMINDER, REMINDERS.write(REMINDERS.row_of(reminder))[1:])
+        done = self._db.execute(_ADD_REMINDER, REMINDERS.write(reminder)[1:])
         return int(done.lastrowid or 0)
 
     def reminders(self, agent_id: str | None = None, due: float | None = None) -> list[Reminder]:
@@ -201,11 +201,11 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
             "ORDER BY due, id",
             {"agent": agent_id, "due": due},
         )
-        return [Reminder(*REMINDERS.read(row)) for row in found]
+        return REMINDERS.read_all(found.fetchall())
 
     def save_reminder(self, reminder: Reminder) -> None:
         """Update a reminder's row."""
-        self._db.execute(_SAVE_REMINDER, REMINDERS.write(REMINDERS.row_of(reminder)))
+        self._db.execute(_SAVE_REMINDER, REMINDERS.write(reminder))
 
     def forget_reminder(self, reminder: int) -> None:
         """Delete a reminder."""
@@ -316,7 +316,3 @@ def _turn(row: TurnRow) -> Turn:
     if row.pid is not None and row.start_time is not None and row.boot_id is not None:
         process = Process(row.pid, row.start_time, row.boot_id)
     return Turn(process=process, **TURNS.fields_of(row, "pid", "start_time", "boot_id"))
-
-
-def _finding(row: FindingRow) -> Finding:
-    return Finding(**FINDINGS.fields_of(row, "accepted_at"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_type_hints
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
 
 from substrat.errors import StateUnusable
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from substrat.daemon.state.columns import Column
 
-R = TypeVar("R", bound=NamedTuple)
+R = TypeVar("R")
 
 
 class RowDamaged(StateUnusable):
@@ -23,23 +24,26 @@ class Table(Generic[R]):
 
     Args:
         name: its name.
-        row: its columns.
+        row: makes a record from the values of the columns, in their order; None: a row becomes a tuple.
         owner: the column that names the agent a row belongs to; None where rows belong to no agent.
         with_agent: whether an agent is set aside for a row of it that can't be read; otherwise the row alone is.
         contradiction: finds values that can't go together in a row whose values can each be read.
+        columns: the columns by name; None: those that `row` is annotated with.
     """
 
     def __init__(
         self,
         name: str,
-        row: type[R],
+        row: Callable[..., R] | None = None,
         owner: str | None = None,
         *,
         with_agent: bool = False,
         contradiction: Callable[[R], str | None] | None = None,
+        columns: dict[str, Column] | None = None,
     ) -> None:
-        hints = get_type_hints(row, include_extras=True)
-        columns: dict[str, Column] = {column: hint.__metadata__[0] for column, hint in hints.items()}
+        if columns is None:
+            hints = get_type_hints(row, include_extras=True)
+            columns = {column: hint.__metadata__[0] for column, hint in hints.items()}
         self.column_kinds = columns
         self.name = name
         self.owner = owner
@@ -53,7 +57,7 @@ class Table(Generic[R]):
             for name, column in columns.items()
         )
         """The columns as SELECT lists them to find out whether a row can be read: prose isn't loaded for that."""
-        self._row = row
+        self._row: Callable[..., R] = row or _as_tuple  # type: ignore[assignment]
         self._readers = tuple(column.read for column in columns.values())
         self._writers = tuple((place, column.write) for place, column in enumerate(columns.values()) if column.write)
         self._contradiction = contradiction
@@ -95,7 +99,7 @@ class Table(Generic[R]):
             RowDamaged: a value can't have been written by the daemon.
         """
         try:
-            row = self._row._make([read(value) for read, value in zip(self._readers, values, strict=True)])
+            row = self._row(*[read(value) for read, value in zip(self._readers, values, strict=True)])
         except (ValueError, RecursionError):
             raise self._damage(values) from None
         if self._contradiction is not None and (complaint := self._contradiction(row)) is not None:
@@ -115,7 +119,7 @@ class Table(Generic[R]):
             decoded = [
                 _read_column(read, column) for read, column in zip(self._readers, zip(*found, strict=True), strict=False)
             ]
-            read_rows = list(map(self._row._make, zip(*decoded, strict=True)))
+            read_rows = list(starmap(self._row, zip(*decoded, strict=True)))
         except (ValueError, RecursionError):
             return [self.read(values) for values in found]  # which raises, with the column's name
         if self._contradiction is not None and any(map(self._contradiction, read_rows)):
@@ -131,23 +135,23 @@ class Table(Generic[R]):
                 complaints.append(f"{self.name}.{name} {problem}")
         return RowDamaged("; ".join(complaints))
 
-    def row_of(self, record: object, **others: object) -> R:
-        """Return a record as a row: each column is the record's attribute of that name, or given by name.
-
-        For example `FINDINGS.row_of(finding, number=0, accepted_at=None)`.
-        """
-        return self._row._make([others[name] if name in others else getattr(record, name) for name in self.names])
-
     def fields_of(self, row: R, *without: str) -> dict[str, Any]:
         """Return a row's values by column, for a record's attributes of the same names, without some columns."""
-        return {name: value for name, value in zip(self.names, row, strict=True) if name not in without}
+        return {name: getattr(row, name) for name in self.names if name not in without}
 
-    def write(self, row: R) -> list[Any]:
-        """Encode a row, in the order of `columns`."""
-        values: list[Any] = list(row)
+    def write(self, record: object, **others: object) -> list[Any]:
+        """Encode a record, in the order of `columns`: each is its attribute of that name, or given by name.
+
+        For example `FINDINGS.write(finding, number=0, accepted_at=None)`.
+        """
+        values = [others[name] if name in others else getattr(record, name) for name in self.names]
         for place, write in self._writers:
             values[place] = write(values[place])
         return values
+
+
+def _as_tuple(*values: object) -> tuple[object, ...]:
+    return values
 
 
 def _read_column(read: Callable[[Any], Any], column: Sequence[Any]) -> list[Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from substrat.core.families.waits import Wait
 from substrat.daemon.state.database import Database
 from substrat.daemon.state.rows import WAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from substrat.core.families.waits import Wait
 
 _ADD = WAITS.insert(without=("id",))
 _SAVE = WAITS.upsert("id")
@@ -21,11 +22,11 @@ class WaitQueries(Database):
 
     def add_wait(self, wait: Wait) -> int:
         """Store a wait and return its number; the number it comes with is ignored."""
-        return int(self._db.execute(_ADD, WAITS.write(WAITS.row_of(wait))[1:]).lastrowid or 0)
+        return int(self._db.execute(_ADD, WAITS.write(wait)[1:]).lastrowid or 0)
 
     def save_wait(self, wait: Wait) -> None:
         """Replace a wait's row."""
-        self._db.execute(_SAVE, WAITS.write(WAITS.row_of(wait)))
+        self._db.execute(_SAVE, WAITS.write(wait))
 
     def forget_wait(self, number: int) -> None:
         """Delete a wait."""
@@ -33,7 +34,7 @@ class WaitQueries(Database):
 
     def pending_waits(self) -> list[Wait]:
         """Load every wait that isn't told yet, oldest first."""
-        return [Wait(*row) for row in WAITS.read_all(self._db.execute(f"{WAITS.select} ORDER BY id").fetchall())]
+        return WAITS.read_all(self._db.execute(f"{WAITS.select} ORDER BY id").fetchall())
 
     def reports_waiting(self, agent_id: str, members: Sequence[str]) -> dict[int, str]:
         """Return the items that wait for an agent and tell the end of a turn of some others, with the other's id each."""
