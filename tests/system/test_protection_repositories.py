@@ -48,18 +48,6 @@ def test_a_program_that_cannot_be_told_from_a_setting_asks_for_attention_until_i
     assert agent.attention["kind"] == "idle"
 
 
-UNTOLD = ("env PATH=tools:/usr/bin x", "$TOOL status", "PYTHONPATH=. /usr/bin/x", "sh -c 'PATH=$PWD/tools:$PATH x'")
-
-
-@pytest.mark.parametrize("command", UNTOLD)
-def test_a_program_that_is_looked_for_in_the_workspace_asks_for_attention(agent, command):
-    (agent.work / "tools").mkdir()
-    agent.git("config", "core.fsmonitor", command)
-    agent.start()
-    assert agent.attention["kind"] == "unsafe"
-    assert "core.fsmonitor runs a program that it looks for in" in agent.attention["text"]
-
-
 @pytest.fixture
 def short():
     """A workspace whose path leaves room for a socket's name: it has 107 bytes in all (unix(7))."""
@@ -88,12 +76,6 @@ def test_a_socket_of_the_persons_in_the_workspace_is_told(house, short, monkeypa
         assert f"{absolute}, {work}/relative.sock" in told
         assert "ended" not in told
         assert house.show("agent")["attention"]["kind"] == "unsafe"
-
-
-def test_a_program_that_is_looked_for_elsewhere_asks_for_nothing(agent):
-    agent.git("config", "core.sshCommand", "PATH=/usr/bin:$HOME/bin:$PATH LC_ALL=C ssh -o BatchMode=yes")
-    agent.start()
-    assert agent.attention["kind"] == "working"
 
 
 def test_no_other_worktrees_configuration_can_be_made(agent):

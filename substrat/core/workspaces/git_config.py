@@ -10,8 +10,6 @@ import re
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.workspaces import command_search
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -298,7 +296,7 @@ class Reference(NamedTuple):
         path: as written.
         base: the start of a relative path: `worktree` or `file`, the directory of the configuration file.
         kind: `hooks` (a directory), `config` (a configuration file), `file`, `program`, `command` (a program
-            even if it isn't there yet), `search` (a place in which a program is looked for), `script` (a file beside
+            even if it isn't there yet), `script` (a file beside
             which its interpreter looks for modules), `modules` (a directory in which an interpreter looks for
             modules) or `value` (it may be a path or not).
     """
@@ -377,8 +375,6 @@ def _words(setting: Setting, value: str) -> Iterator[Reference]:
     except ValueError:  # an unclosed quote: a shell would complain, so the words as they stand are as good as any
         words = command.split()
     is_first = "$" not in value
-    for place in command_search.places(_TOP.sub(".", value.removeprefix("!"))):
-        yield Reference(setting.name, place, "worktree", "search")
     for number, word in enumerate(words):
         path = word.rpartition("=")[2].strip(";&|()<>`'\"")
         if path and not path.startswith("-"):

@@ -130,14 +130,9 @@ class _Search:
         path = os.path.normpath(os.path.join(base, os.path.expanduser(reference.path)))
         if reference.kind == "config":
             self.config(path)
-        if reference.kind in {"modules", "search"}:
-            runs = (
-                "an interpreter that takes modules from"
-                if reference.kind == "modules"
-                else "a program that it looks for in"
-            )
+        if reference.kind == "modules":
             if any(is_within(path, root) for root in self._roots):
-                yield self._unsettled(reference, f"{runs} {path}")
+                yield self._unsettled(reference, f"an interpreter that takes modules from {path}")
             return
         if not any(is_within(path, root) and path != root for root in self._roots):
             return
