@@ -150,9 +150,13 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
         question, number = facts.asked
         item = question.id if number > 1 else None
         yield Attention(AttentionKind.ANSWER, _asked(question), question.time, item)
+    turn = agent.turn
+    if agent.phase == Phase.FROZEN and turn is not None and turn.replaced is not None:
+        path = turn.replaced.removeprefix(f"{agent.workspace}/")
+        frozen = f"frozen, because {path} was replaced here: resume {agent.name}"
+        yield Attention(AttentionKind.UNSAFE, _line(frozen), agent.since)
     if agent.findings:
         yield Attention(AttentionKind.UNSAFE, _findings(agent.findings), min(finding.time for finding in agent.findings))
-    turn = agent.turn
     if agent.clone is not None and agent.clone.unkept is not None:
         yield Attention(AttentionKind.UNKEPT, _line(f"its work couldn't be kept: {agent.clone.unkept}"), agent.since)
     if agent.phase == Phase.FAILED and agent.clone is not None and agent.clone.error is not None:

@@ -274,7 +274,7 @@ class Change:
                 agent = self.put_turn(agent, replace(turn, frozen_at=self._registry.steady()))
                 self.after(partial(effects.freeze, turn.id))
             case ThawTurn():
-                agent = self.put_turn(agent, _thawed(turn, self._registry.steady()))
+                agent = self.put_turn(agent, replace(_thawed(turn, self._registry.steady()), replaced=None))
                 self.after(partial(effects.thaw, turn.id))
             case _:
                 assert_never(command)

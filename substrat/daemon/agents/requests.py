@@ -282,6 +282,9 @@ class AgentRequests:
         agent = self.find(name)
         if agent.phase not in {Phase.SUSPENDED, Phase.FAILED}:
             with self.registry.change("agent resumed") as change:
+                for other in self._frozen_with(agent):
+                    change.step(other, Event.RESUME)
+                    change.record(DaemonEvent(other.id, None, "agent:resumed", f"resumed with {agent.name}", {"by": by}))
                 going = change.step(agent, Event.RESUME)
                 item = self._prompt(change, going, prompt, by) if prompt else None
                 if agent.phase == Phase.FROZEN:
@@ -302,6 +305,16 @@ class AgentRequests:
                 # Nothing to go on with, but something may have been waiting all along.
                 item = next((waiting.id for waiting in self._store.waiting_items(agent.id, 1)), None)
         return self.find(name), item
+
+    def _frozen_with(self, agent: Agent) -> list[Agent]:
+        """Return the other agents whose turns are frozen because the same protected path was replaced on the host."""
+        path = agent.turn.replaced if agent.phase == Phase.FROZEN and agent.turn is not None else None
+        return [
+            other
+            for other in self.registry.agents
+            if path is not None and other.id != agent.id and other.phase == Phase.FROZEN
+            if other.turn is not None and other.turn.replaced == path
+        ]
 
     def _carried(self, agent: Agent) -> int | None:
         """Return the number of an item that an agent's newest turn carries."""

@@ -132,6 +132,7 @@ class TurnRow(NamedTuple):
     refused: Annotated[str | None, or_null(WORDS)]
     begun_at: Annotated[float | None, or_null(MOMENT)]
     model: Annotated[str | None, or_null(WORDS)]
+    replaced: Annotated[str | None, or_null(PATH)]
 
 
 class ItemRow(NamedTuple):

@@ -263,6 +263,7 @@ MIGRATIONS = (
     ALTER TABLE agents DROP COLUMN time_limit;
     ALTER TABLE agents DROP COLUMN silence_limit;
     """,
+    "ALTER TABLE turns ADD COLUMN replaced TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

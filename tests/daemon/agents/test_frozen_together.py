@@ -1,0 +1,28 @@
+"""Turns that are frozen because a protected path was replaced go on together; no process runs here."""
+
+from dataclasses import replace
+
+from substrat.core.agents.lifecycle import Event, Phase
+
+
+def freeze(house, name, path):
+    house.spawn(name, "work")
+    house.begin(name)
+    agent = house.agent(name)
+    with house.registry.change("protected path replaced") as change:
+        change.step(change.put_turn(agent, replace(agent.turn, replaced=path)), Event.FREEZE)
+
+
+def test_resuming_one_resumes_all_that_are_frozen_for_the_same_path_and_no_other(house):
+    for name, path in (("anna", "/w/.envrc"), ("bob", "/w/.envrc"), ("carl", "/w/.vscode")):
+        freeze(house, name, path)
+    house.spawn("dora", "work")
+    house.begin("dora")
+    house.supervisor.freeze("dora")
+    house.supervisor.resume("bob", None)
+    phases = [house.agent(name).phase for name in ("anna", "bob", "carl", "dora")]
+    assert phases == [Phase.RUNNING, Phase.RUNNING, Phase.FROZEN, Phase.FROZEN]
+    assert house.turn("anna").replaced is None
+    assert house.told("anna")[-1] == ("agent:resumed", "resumed with bob")
+    house.supervisor.resume("dora", None)
+    assert house.agent("carl").phase == Phase.FROZEN
