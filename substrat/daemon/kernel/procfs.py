@@ -166,6 +166,30 @@ def has_open(files: Collection[str]) -> bool:
     return False
 
 
+def reaches(pid: int, inodes: Collection[tuple[int, int]]) -> bool:
+    """Say whether a process may have one of some files open, mapped, or as its directory; one that hides that may.
+
+    Args:
+        pid: the process; stopped, or it may change that meanwhile.
+        inodes: the device and the inode of each file.
+    """
+    numbers = {str(number) for _, number in inodes}
+    try:
+        for task in tasks(pid):  # each thread may have a table of its own (clone(2), CLONE_FILES)
+            for name in ("cwd", "root", *(f"fd/{number}" for number in os.listdir(f"{task}/fd"))):
+                with suppress(*_GONE):
+                    found = os.stat(f"{task}/{name}")
+                    if (found.st_dev, found.st_ino) in inodes:
+                        return True
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            fields = (line.split(maxsplit=5) for line in file)
+            return any(words[1].endswith("s") and words[4] in numbers for words in fields)
+    except _GONE:
+        return False
+    except OSError:
+        return True
+
+
 def io_counts(pid: int) -> dict[str, int]:
     """Return the counts of `/proc/PID/io`, such as "write_bytes"; none when the process is gone or unreadable."""
     with suppress(OSError), open(f"/proc/{pid}/io", encoding="ascii") as file:
