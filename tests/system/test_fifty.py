@@ -28,7 +28,8 @@ TRIED = (
     " .husky/_/pre-commit"
 )
 WORK = (
-    "/shell umask 077; touch agent-ready; n=0; while [ ! -e agent-enough ]; do n=$((n+1)); echo $n > agent-begun; "
+    "/shell umask 077; touch agent-ready; n=0; while [ ! -e agent-enough ]; do n=$((n+1)); echo $n > agent-part; "
+    "mv agent-part agent-begun; "
     f"for f in {TRIED}; do printf '[alias]\\n\\tagent = !false\\n' >> $f; done 2> /dev/null; "
     "echo $n > agent-part; mv agent-part agent-round; sleep 0.05; done"
 )
