@@ -52,6 +52,11 @@ class Group:
         """Whether there is such a cgroup: a sandbox that was started without one has none."""
         return os.path.isdir(self._path)
 
+    @property
+    def is_to_be_stopped(self) -> bool:
+        """Whether `freeze` was called, perhaps by an earlier daemon, and `thaw` not since."""
+        return _read(self._path, "cgroup.freeze").strip() == "1"
+
     def make(self, limits: CgroupLimits) -> None:
         """Make it, or set the limits of the one that is there.
 

@@ -282,6 +282,6 @@ class TurnControl:
 
     def _is_stopped_in_memory(self) -> bool:
         """Say whether a daemon may have stopped the sandbox; an agent's own stopped processes don't count."""
-        if self._freezer is not None:
-            return True
+        if (freezer := self._freezer) is not None:
+            return freezer.is_to_be_stopped
         return self._find_inner() is not None and self._inner is not None and sandbox_process.is_stopped(self._inner)
