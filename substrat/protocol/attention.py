@@ -14,6 +14,7 @@ KINDS = (
 _COMMANDS = {
     "answer": "answer {name} TEXT",
     "unsafe": "show {name}, then accept {name}",
+    "frozen": "show {name}, then resume {name}",
     "unkept": "exec {name} git status",
     "failed": "resume {name}, or accept {name}",
     "stuck": "interrupt {name}",

@@ -61,6 +61,8 @@ def test_what_needs_a_person_has_a_command_and_nothing_else_has(listed):
     unsafe = listed("a", "unsafe")
     assert attention.command(unsafe) == "show a, then accept a"
     assert attention.command(unsafe, is_shown=True) == "accept a"
+    unsafe["attention"]["text"] = "frozen, because .envrc was replaced here: resume a"
+    assert attention.command(unsafe) == "show a, then resume a"
 
 
 def crowd(listed, urgent, working, idle):

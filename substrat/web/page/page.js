@@ -43,7 +43,7 @@ const CHANGES_INBOX = /^(question|message|clone|agent|turn:ended)/;
 const SAYS_NOTHING =
   /^(system:|network:allowed|thinking:completed|interaction_query|prompt:queued|turn:started|clone:setup$)/;
 const WARNS =
-  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|clone:(not|conflict|setup-failed)|workspace:(protected|touched|un|hidden))/;
+  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|clone:(not|conflict|setup-failed)|workspace:(touched|un|hidden))/;
 const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
 const REMEDY = /; substratctl allow \S+ (\S+)$/;
 
@@ -1144,7 +1144,7 @@ class AgentView {
       ),
     );
     const had_focus = this.buttons.contains(document.activeElement);
-    const command = COMMANDS[kind === "merge" && !canLand(agent) ? "unlandable" : kind];
+    const command = COMMANDS[agent.attention?.text?.startsWith("frozen, because ") ? "suspended" : kind === "merge" && !canLand(agent) ? "unlandable" : kind];
     const whom = agent.attention?.item ?? oneLine(agent.name);
     put(this.hint, command ? `substratctl ${command.replaceAll("NAME", whom)}` : "");
     const asks = renderCards(this.cards, asksFor(agent));
