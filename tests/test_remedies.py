@@ -9,10 +9,9 @@ import pytest
 
 from substrat.core.diagnosis import machine
 from substrat.core.workspaces import landing
-from substrat.core.workspaces.protection import ABSENT, CopiedFile, Copy, Treatment
 from substrat.daemon.clones import checkouts
 from substrat.daemon.state import database
-from substrat.daemon.workspaces import checking, judgement
+from substrat.daemon.workspaces import checking
 from substrat.daemon.workspaces.user import User
 from substrat.errors import WorkspaceUnusable
 from tests.support.cases import each
@@ -75,8 +74,6 @@ def remedies(name):
             checkouts._held_text("anna", place, held).partition("shows them, `")[2].removesuffix("` makes the copy"),
             argument,
         )
-    touched = judgement.Judgement(place, ABSENT, Copy("file", {"": CopiedFile(0o644, b"x")}), Treatment.REACHED)
-    yield judgement.finding_of(touched, "/aside", "stamp").text.partition("yours, `")[2].partition("` puts")[0], place
     damaged = database.damaged_state(f"{place}/substrat.db", "a reason").message
     yield damaged.partition("begin anew with `")[2].partition("`, which keeps")[0], place
 
@@ -104,13 +101,3 @@ def paste(tmp_path):
 def test_a_remedy_that_is_pasted_runs_nothing_of_a_name(paste, name):
     for command, argument in remedies(name):
         assert argument in paste(command), command
-
-
-@each("name", HOSTILE)
-def test_a_setting_of_an_agents_is_no_remedy(name):
-    """The one command in the sentence, and in the event, is Substrat's own."""
-    evil = Copy("file", {"": CopiedFile(0o644, f'[alias "`{name}`"]\n\tx = "!`touch PWN`"\n'.encode())})
-    found = judgement.finding_of(judgement.Judgement("/w/.git/config", ABSENT, evil, Treatment.REACHED), "/aside", "stamp")
-    for text in (found.text, judgement.event_text(found)):
-        commands = text.split("`")[1::2]
-        assert [command.partition(" /")[0] for command in commands] == ["cp -aT"], text

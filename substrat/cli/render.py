@@ -48,7 +48,7 @@ _TURN_FAILED = re.compile(r"turn \d+ (error|timed_out|lost)\b")
 _WARNINGS = frozenset({
     "network:denied", "question:asked", "turn:waiting", "turn:retry", "turn:home-too-big", "turn:fills-disk",
     "turn:output-truncated", "turn:output-unread", "turn:ran-out", "state:damaged", "session:refused", "session:changed",
-    "mcp:not-contacted", "workspace:protected-again", "workspace:touched", "workspace:unprotected",
+    "mcp:not-contacted", "workspace:touched", "workspace:unprotected",
 })  # fmt: skip
 """Kinds of events that may need a person; they are yellow."""
 _NOISE = ("system:", "unknown", "connection:", "retry:", "interaction_query:")

@@ -62,7 +62,6 @@ from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.network.filtered import Networks
 from substrat.daemon.sandboxes.prepare import SandboxPreparer
 from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
-from substrat.daemon.sandboxes.tip_proofs import TipProofs
 from substrat.daemon.sandboxes.turn_git import TurnGit
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
@@ -87,7 +86,6 @@ from substrat.daemon.turns.running_turns import RunningTurns
 from substrat.daemon.turns.sandboxes import RunningSandboxes
 from substrat.daemon.turns.starting import TurnStarter
 from substrat.daemon.turns.workspace_look import WorkspaceLook
-from substrat.daemon.workspaces.consequences import Consequences
 from substrat.daemon.workspaces.protection import Protection
 from substrat.daemon.workspaces.user import User
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
@@ -172,10 +170,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             checks = SpawnChecks(registry, layout, user, settings.environ, preparer)
             findings = Findings(registry)
             find_bubblewrap = preparer.machine.find_bubblewrap
-            proofs = TipProofs(find_bubblewrap, preparer.unreadable.paths)
-            protection = undo.enter_context(
-                closing(Protection(registry, Consequences(registry, findings, layout), layout, proofs.known))
-            )
+            protection = undo.enter_context(closing(Protection(registry, preparer.protector.placeholders)))
             sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.unreadable.paths)
             git_sandbox = GitSandbox(find_bubblewrap, preparer.unreadable.paths)
             repositories = Repositories(git_sandbox, preparer.protector.borrowing)
@@ -211,7 +206,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             turn_git = TurnGit(preparer, layout)
             look = WorkspaceLook(
                 registry=registry, accounting=accounting, layout=layout, protector=preparer.protector, git=turn_git,
-                protection=protection, findings=findings,
+                findings=findings,
             )  # fmt: skip
             end = TurnEnd(registry, accounting, sessions, groups, turns, sweep_wanted)
             end_steps = (

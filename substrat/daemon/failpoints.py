@@ -31,7 +31,7 @@ CHANGES = (
     "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "question expired",
     "message dropped", "mount point noted",
     "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted",
-    "protected files reached", "borrowed noted", "clone made", "clone set up", "clone failed", "clone kept",
+    "protected path replaced", "borrowed noted", "clone made", "clone set up", "clone failed", "clone kept",
     "agent renamed", "renaming finished", "settings changed", "address given", "prune intended", "tree pruned",
     "refs noted", "agent relocated", "gate tried", "bell recorded", "bell failed",
     "restore intended", "clone restored", "restore failed",
@@ -46,7 +46,7 @@ URGENT = frozenset({
     "end asked",
     "limit reached",
     "sandbox recorded",
-    "protected files reached",
+    "protected path replaced",
 })  # fmt: skip
 """Commits that may use the room kept for a full disk: without them nothing can be stopped.
 Each is small, and an agent can cause each only as often as a turn starts or a person asks."""
@@ -59,7 +59,7 @@ ACTS = (
     "files made", "prompt written", "sandbox started", "operator socket made", "agent socket made", "agent socket removed",
     "mount point made", "mount point removed", "files removed", "SIGINT sent", "SIGTERM sent", "sandbox killed",
     "sandbox frozen", "sandbox thawed", "visit started", "visit ended", "daemon ready", "sandbox held", "protected again",
-    "moved aside", "lock removed", "tree made", "clone set up", "base noted", "bundle made", "bundle imported",
+    "lock removed", "tree made", "clone set up", "base noted", "bundle made", "bundle imported",
     "branch moved", "refs copied", "old refs deleted", "tree removed", "earlier work noted", "tree restored",
     "chat copied", "chat moved", "bell rung",
 )  # fmt: skip

@@ -344,13 +344,12 @@ class Story:
         self.ask("accept", "keeper", done=lambda: self.attention("keeper") != "unsafe")
         self.ask("send", "keeper", HOLD.format(mark="four"), done=lambda: self.accepted("touch four"))
         self.until((self.repository / "four").exists, "the turn")
-        self.house.git(self.repository, "config", "user.name", "Somebody")
-        self.until(lambda: self.told("keeper", "workspace:protected-again"), "the protection")
-        self.house.git(self.repository, "config", "core.hooksPath", "tools")
-        self.until(lambda: self.state("keeper") == "failed", "the end of the turn")
-        self.until(lambda: "hooksPath" not in (self.repository / ".git/config").read_text(), "the copy that was kept")
-        self.until(lambda: self.attention("keeper") == "unsafe", "the finding")
-        self.ask("accept", "keeper", done=lambda: self.attention("keeper") != "unsafe")
+        for name in ("Somebody", "Somebody else"):
+            self.house.git(self.repository, "config", "user.name", name)
+            self.until(lambda: self.attention("keeper") == "unsafe" and self.state("keeper") == "suspended", "the freeze")
+            self.ask("resume", "keeper", done=lambda: self.attention("keeper") != "unsafe")
+        self.ask("interrupt", "keeper", done=lambda: self.state("keeper") == "idle" or self.stopping("keeper"))
+        self.until(lambda: self.state("keeper") == "idle", "the interruption")
 
     def two_that_have_clones(self):
         """One has a child in a clone, and its work is landed; the other's set-up fails."""
@@ -466,7 +465,7 @@ class Story:
         else:
             assert self.effects() == EFFECTS, self.effects()
             assert states == {
-                "anna": "idle", "held": "idle", "mule": "ended", "cutter": "idle", "mute": "failed", "keeper": "failed",
+                "anna": "idle", "held": "idle", "mule": "ended", "cutter": "idle", "mute": "failed", "keeper": "idle",
                 "spent": "failed", "patient": "idle", "elder": "idle", "heir": "idle",
             }  # fmt: skip
             assert not unread

@@ -1,5 +1,7 @@
 """A person's ordinary commands in a random order beside an agent that tries to write to protected files all the while.
 
+Each of them leaves what it leaves without the agent, or freezes the turn first, which the person then resumes.
+
 The same commands run in a twin of the repository that has no agent: the twin judges what each of them has to leave.
 `make fuzz` takes other orders than the gate.
 """
@@ -7,10 +9,8 @@ The same commands run in a twin of the repository that has no agent: the twin ju
 import contextlib
 import os
 import random
-import re
 import shutil
 import subprocess
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,13 +39,24 @@ LFS = (
     "git config filter.lfs.process 'git-lfs filter-process'; git config filter.lfs.required true; "
     "for h in pre-push post-commit post-merge; do echo exit 0 > .git/hooks/$h; chmod +x .git/hooks/$h; done"
 )
-SET_ASIDE = frozenset({
+ALWAYS = frozenset({
+    LFS,
+    "git config gpg.format ssh; git config merge.tool meld; git config core.fsmonitor false",
     "git config core.hooksPath .husky/_",
-    "rm -rf .idea; mkdir .idea; echo new > .idea/workspace.xml",
-    "rm -rf .idea",
-    "git stash pop",
+    "git config branch.main.gk-last-accessed 2026-01-01T00:00:00Z",
+    "git config branch.feature.vscode-merge-base main; git config branch.feature.gk-merge-base main",
+    "git config user.name Somebody; git remote add other ../other",
 })  # fmt: skip
-"""They, or a command just after them, may end the turn and have a file set aside: docs/workspace.md says why."""
+"""They put another `.git/config` in the place of that of the turn's start, so they freeze the turn."""
+FREEZE = ("git config ", "git checkout ", "git stash", "git reset ", "git clean ")
+FREEZE_TOO = ("sparse-checkout", ".idea", "git stash", "git rebase")
+"""How commands begin, and what is in them, that may freeze it: the branch, or the stash, has other protected files."""
+
+
+def may_freeze(command):
+    return command == LFS or command.startswith(FREEZE) or any(words in command for words in FREEZE_TOO)
+
+
 COMMANDS = (
     # Linked worktrees
     "git worktree add --detach ../tree-a",
@@ -178,74 +189,50 @@ class Walk:
         for one in (self.mine, self.twin):
             prepare(one.work, one.run)
         self.wire = wire
-        self.seen = 0
-        self.last = ""
-        self.notes = []
 
     def start(self, *verb):
         (self.mine.work / "agent-ready").unlink(missing_ok=True)
         self.house.ok(*verb, stdin=WORK.encode())
         wait_until((self.mine.work / "agent-ready").exists, "the start of the turn")
 
-    def is_over(self):
-        return self.wire.call("agent.show", agent="agent")["state"] == "failed"
+    def state(self):
+        """Whether the turn is `over`, `frozen`, or neither."""
+        shown = self.wire.call("agent.show", agent="agent")
+        is_frozen = shown["attention"]["text"].startswith("frozen, because ")
+        return "over" if shown["state"] == "failed" else "frozen" if is_frozen else None
 
     def _number(self, name):
         path = self.mine.work / name
         return int(path.read_text() or 0) if path.exists() else 0
 
     def settle(self):
-        """Wait until the agent has tried all again, and all is as in the twin or the turn is over; says if that came."""
+        """Wait until the turn has stopped, or the agent has tried all again and all is as in the twin; says if it did."""
         begun = self._number("agent-begun")
 
         def has_tried():
             written = any(is_agents(file) for name in TRIED.split() for file in files(self.mine.work / name))
             return not written and self._number("agent-round") > begun
 
-        wait_until(lambda: self.is_over() or has_tried(), "the agent's next round")
+        wait_until(lambda: self.state() or has_tried(), "the agent's next round")
         with contextlib.suppress(AssertionError):  # `compare` says more
-            return wait_until(lambda: self.is_over() or self.mine.state() == self.twin.state())
+            return wait_until(lambda: self.state() or self.mine.state() == self.twin.state())
         return False
 
-    def put_back(self):
-        """Do what the person is told to do; return the files that were set aside, and whether the agent had been there."""
-        shown = self.wire.call("agent.show", agent="agent")
-        found = [one for one in shown["findings"] if one["aside"] is not None and one["number"] > self.seen]
-        assert found, f"a turn ended, and nothing tells why: {shown}"
-        self.seen = max(one["number"] for one in found)
-        was_there = {}
-        for one in found:
-            aside, path = map(Path, re.findall("`cp -aT (.*?)`", one["text"])[0].split())
-            wait_until(partial(self.is_moved, path, aside), "the file that is set aside")
-            was_there[path] = not aside.exists() or any(map(is_agents, files(aside)))
-            if aside.exists():
-                self.notes += [(file.name, file.stat().st_mode, file.read_bytes()) for file in files(aside)]
-                self.find_all_settings(path, aside)
-                subprocess.run(["cp", "-aT", aside, path], check=True)
-            for file in filter(is_agents, files(path)):
-                file.write_bytes(data := file.read_bytes().replace(MARK, b""))
-                file.chmod(0o644)
-                if not data or END in data:
-                    file.unlink()
-                    self.mine.run(f"git checkout -- {file}")
-        return was_there
-
-    def is_moved(self, path, aside):
-        """Whether a file has been set aside, unless the person's git has taken it away just before."""
-        lines = self.house.log.splitlines()
-        return aside.exists() or any("a changed file stays" in line and str(path) in line for line in lines)
-
-    def find_all_settings(self, path, aside):
-        """Nothing that the person has set is lost: it is there, or in the file that was set aside."""
-        if path.name in {"config", "config.worktree"}:
-            left = b"".join(file.read_bytes() for place in (path, aside) for file in files(place))
-            twin = self.twin.work / path.relative_to(self.mine.work)
-            assert {*twin.read_bytes().splitlines()} <= {*left.splitlines()}
+    def clean(self):
+        """Take the agent's lines out of protected files, as a person does; says whether there were any."""
+        found = [file for name in TRIED.split() for file in files(self.mine.work / name) if is_agents(file)]
+        for file in found:
+            file.write_bytes(data := file.read_bytes().replace(MARK, b""))
+            file.chmod(0o644)
+            if not data or END in data:
+                file.unlink()
+                self.mine.run(f"git checkout -- {file}")
+        return bool(found)
 
     def compare(self, command):
         mine, twin = self.mine.state(), self.twin.state()
         for part, expected in twin.items():
-            assert mine[part] == expected, f"{part} after: {command}; {self.notes[-3:]}"
+            assert mine[part] == expected, f"{part} after: {command}"
 
     def begin_anew(self):
         """Let the twin be what the agent has left: it was faster than the daemon, and a command has met its file."""
@@ -257,20 +244,24 @@ class Walk:
 
     def step(self, number, command):
         done = self.mine.run(command, number), self.twin.run(command, number)
-        is_settled, is_over = self.settle(), self.is_over()
-        aside = self.put_back() if is_over else {}
-        if any(aside.values()):
+        is_settled, states, was_there = self.settle(), [], False
+        while state := self.state():
+            states.append(state)
+            was_there = self.clean() or was_there
+            if state == "over":
+                self.house.ok("accept", "agent")
+                self.start("send", "agent", "--prompt-file", "-")
+            else:
+                self.house.ok("resume", "agent")
+            is_settled = self.settle()
+        if was_there:
             self.begin_anew()
         else:
             assert done[0].returncode == done[1].returncode, f"{command}: {done}"
-            may_end = not SET_ASIDE.isdisjoint({command, self.last})
-            assert not is_over or may_end, f"the turn ended for {aside} after: {command}"
-        self.last = command
-        if is_over or not is_settled:
+        assert not states or may_freeze(command), f"{states} after: {command}"
+        assert states or command not in ALWAYS, f"nothing froze after: {command}"
+        if states or not is_settled:
             self.compare(command)
-        if is_over:
-            self.start("send", "agent", "--prompt-file", "-")
-            self.compare(f"the next turn's start after: {command}")
 
 
 def files(path):

@@ -156,8 +156,6 @@ def test_processes_signals_and_renames_are_touched_in_few_places():
     # A new file takes the place of an old one in one step, and each of the two is whole.
     whole_files = {
         ("sandboxes/authorities.py", "replace"),
-        ("workspaces/copies.py", "rename"),
-        ("workspaces/copies.py", "replace"),
         ("chats/sessions.py", "rename"),
         ("sandboxes/chat_places.py", "replace"),
         ("state/backup.py", "rename"),

@@ -52,7 +52,7 @@ def test_a_turn_begins_and_ends_well_though_the_daemon_is_killed_while_its_sandb
     turn = house.wait("anna", "idle")["turn"]
     assert (turn["number"], turn["outcome"]) == (1, "success")
     assert "Read-only file system" in house.shell("anna")
-    assert house.events("anna", "workspace:protected-again") == [], "a sandbox that waits has lost no mount"
+    assert house.events("anna", "agent:frozen") == [], "a sandbox that waits has lost no mount"
 
 
 def test_a_turn_whose_process_that_mounts_is_killed_is_tried_again(house, mover):

@@ -1,12 +1,11 @@
 """Ways around the protection that don't touch a protected file: by hiding it, moving it, or leading git elsewhere."""
 
-import json
 import os
 import shlex
 import subprocess
 
 from tests.support.waiting import wait_until
-from tests.system.obedient import OBEDIENT, Agent, prepare
+from tests.system.obedient import OBEDIENT, Agent
 
 READ_ONLY = "OSError Read-only file system"
 
@@ -76,16 +75,15 @@ def test_a_repository_that_lies_in_the_agents_own_directories_is_told_at_each_tu
     )
 
 
-def test_a_workspace_that_is_renamed_while_its_files_are_replaced_ends_the_turn(agent):
+def test_a_workspace_that_is_renamed_while_its_files_are_replaced_is_frozen_and_protected(agent):
     house, work, moved = agent.house, agent.work, agent.house.directory / "moved"
     agent.start()
     os.rename(work, moved)
     house.git(moved, "config", "user.name", "Somebody")
-    house.wait("agent", "failed")
-    assert agent.attention["kind"] == "unsafe"
-    assert f"{work}/.git was moved or replaced on the host" in agent.told("workspace:touched")[0]
-    assert "Somebody" in (moved / ".git/config").read_text()
-    assert not work.exists()
+    wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
+    house.ok("resume", "agent")
+    os.rename(moved, work)
+    assert agent.tries((".git/config", "x")) == [READ_ONLY]
 
 
 def test_a_directory_that_is_renamed_and_put_back_stays_protected(agent):
@@ -95,29 +93,16 @@ def test_a_directory_that_is_renamed_and_put_back_stays_protected(agent):
         os.rename(path, f"{path}-2")
         os.rename(f"{path}-2", path)
     agent.git("config", "user.name", "Somebody")
-    agent.wait_told("workspace:protected-again")
+    agent.wait_told("agent:frozen")
+    agent.house.ok("resume", "agent")
     assert agent.tries((".git/config", "x"), (".git/commondir", "x"), (".git/hooks/x", "x")) == [READ_ONLY] * 3
-
-
-def test_what_a_person_stashes_and_takes_back_is_theirs(house):
-    work = prepare(house)
-    house.git(work, "checkout", "-q", "tooled")
-    (work / ".envrc").write_text("export MINE=1\n")
-    house.start(agent=house.program(OBEDIENT))
-    agent = Agent(house).start()
-    for number, command in enumerate([("stash",), ("stash", "pop")], 1):
-        agent.git(*command)
-        agent.wait_told("workspace:protected-again", number)
-        assert agent.tries((".envrc", "x")) == [READ_ONLY]
-    assert (work / ".envrc").read_text() == "export MINE=1\n"
-    agent.finish()
 
 
 def test_sandboxes_that_start_while_files_are_replaced_hold_no_look_up(agent):
     """One that was stopped in memory before it was set up was waited for without an end."""
     house = agent.house
     agent.start()
-    script = 'i=0; while [ ! -e ../enough ]; do i=$((i+1)); git config user.name "N$i"; sleep 0.08; done'
+    script = "while [ ! -e ../enough ]; do cp .git/config ../new; mv ../new .git/config; sleep 0.08; done"
     person = subprocess.Popen(["sh", "-c", script], cwd=agent.work, env=house.environment())
     try:
         # Where its files are replaced just then, a command's sandbox can't be made, and says so.
@@ -127,4 +112,4 @@ def test_sandboxes_that_start_while_files_are_replaced_hold_no_look_up(agent):
         person.wait()
     assert codes <= {0, 1}
     assert wait_until(lambda: agent.tries((".git/config", "x")), "an answer") == [READ_ONLY]
-    assert json.loads(house.ctl("show", "agent", "--json").out)["state"] == "running"
+    assert house.show("agent")["state"] == "running"

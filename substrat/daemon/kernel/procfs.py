@@ -152,20 +152,6 @@ def all_with(path: str) -> set[int]:
     return found
 
 
-def has_open(files: Collection[str]) -> bool:
-    """Say whether a process of this user's, in this process's own pid namespace, has one of some files open."""
-    here = os.readlink("/proc/self/ns/pid")
-    for entry in os.listdir("/proc"):
-        with suppress(OSError):  # it has ended meanwhile, or is another user's
-            if not entry.isdigit() or os.readlink(f"/proc/{entry}/ns/pid") != here:
-                continue
-            for descriptor in os.listdir(f"/proc/{entry}/fd"):
-                with suppress(OSError):
-                    if os.readlink(f"/proc/{entry}/fd/{descriptor}") in files:
-                        return True
-    return False
-
-
 def reaches(pid: int, inodes: Collection[tuple[int, int]]) -> bool:
     """Say whether a process may have one of some files open, mapped, or as its directory; one that hides that may.
 

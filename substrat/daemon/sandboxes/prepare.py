@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from sandbox.spec import Bind, Mount, Spec
     from substrat.config import Config
     from substrat.core.agents.records import Agent
-    from substrat.core.workspaces.protection import Copy
     from substrat.daemon.agents.findings import Found
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.cgroups import Cgroups, Group
@@ -76,7 +75,6 @@ class PreparedSandbox(NamedTuple):
         protected: the workspace's protected paths.
         notes: sentences to report, each with its event's kind.
         found: findings that a person must look at.
-        copies: copies of the read-only paths, by path.
         network_mode: how it comes by its `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
         unreadable: the paths of the operating system that are hidden.
@@ -91,7 +89,6 @@ class PreparedSandbox(NamedTuple):
     protected: ProtectedPaths
     notes: tuple[tuple[str, str], ...]
     found: tuple[Found, ...]
-    copies: dict[str, Copy]
     network_mode: NetworkMode | None = None
     chat: str | None = None
     unreadable: tuple[str, ...] = ()
@@ -181,7 +178,7 @@ class SandboxPreparer:
         unreadable = await self.unreadable.paths()
         prepared = PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
-            notes=(), found=(), copies={}, network_mode=mode, chat=chat, unreadable=unreadable,
+            notes=(), found=(), network_mode=mode, chat=chat, unreadable=unreadable,
             objects=await self.objects_of(agent),
         )  # fmt: skip
         spec = self._spec(prepared)
@@ -239,7 +236,7 @@ class SandboxPreparer:
         await self.write_authorities()
         identity_of = await trio.to_thread.run_sync(self._identify_and_make_folders, agent)
         objects = await self.objects_of(agent)
-        found, unprotected, kept = await self.protector.protect(agent, holder)
+        found, unprotected = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
         unreadable = await self.unreadable.paths()
         person = await self.person.read(agent)
@@ -257,7 +254,7 @@ class SandboxPreparer:
             notes.append(("workspace:left-out", left_out))
         return PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
-            notes=tuple(notes), found=unprotected, copies=kept, network_mode=mode, chat=chat, unreadable=unreadable,
+            notes=tuple(notes), found=unprotected, network_mode=mode, chat=chat, unreadable=unreadable,
             workspace=identity_of if agent.clone is None else None, objects=objects,
         )  # fmt: skip
 

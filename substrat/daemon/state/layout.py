@@ -82,11 +82,6 @@ class Layout(NamedTuple):
         return os.path.join(self.state, "damaged")
 
     @property
-    def aside(self) -> str:
-        """Where files are kept that were moved out of workspaces because an agent may have changed them."""
-        return os.path.join(self.state, "aside")
-
-    @property
     def authorities(self) -> str:
         """The certificate authorities that agents trust, where a company has its own."""
         return os.path.join(self.state, "authorities.pem")
@@ -171,24 +166,6 @@ class TurnDir(NamedTuple):
         """The paths of the workspace that are protected in the turn."""
         return os.path.join(self.root, "guard")
 
-    @property
-    def kept(self) -> str:
-        """The copies of protected files, as they were when they were last known to be a person's."""
-        return os.path.join(self.root, "kept")
-
-    @property
-    def held(self) -> str:
-        """A file that is there while the daemon has the sandbox stopped for a look at protected files."""
-        return os.path.join(self.root, "held")
-
-    def read_kept(self) -> bytes | None:
-        """Return the copies of protected files, None when none were written.
-
-        Raises:
-            OSError: there are no descriptors left.
-        """
-        return nofollow.read_own(self.kept, MOST_RECORD)
-
     def read_id(self) -> str | None:
         """Return the id of the turn that the directory was made for, None when that can't be told.
 
@@ -214,12 +191,6 @@ class TurnDir(NamedTuple):
         with open(f"{self.protected}.part", "wb") as file:
             file.write(data)
         os.replace(f"{self.protected}.part", self.protected)
-
-    def write_kept(self, data: bytes) -> None:
-        """Write the copies of protected files, whole or not at all."""
-        with open(f"{self.kept}.part", "wb") as file:
-            file.write(data)
-        os.replace(f"{self.kept}.part", self.kept)
 
     def read_protected(self) -> bytes | None:
         """Return the record of protected paths, None when none was written.
@@ -278,7 +249,6 @@ class TurnDir(NamedTuple):
         prompt: str,
         protected: bytes | None = None,
         mode: NetworkMode | None = None,
-        kept: bytes | None = None,
         *,
         own_chats: bool = False,
         turn: str | None = None,
@@ -289,7 +259,6 @@ class TurnDir(NamedTuple):
             prompt: the standard input of the agent program.
             protected: the record of protected paths, for `read_protected`.
             mode: the mode of its `filtered` network, if it has one.
-            kept: the copies of protected files, for `read_kept`.
             own_chats: whether its sandbox has the agent's own chats, for `showed_all_chats`.
             turn: the turn's id, for `read_id`.
         """
@@ -305,8 +274,6 @@ class TurnDir(NamedTuple):
         if protected is not None:
             with open(self.protected, "wb") as record:
                 record.write(protected)
-        if kept is not None:
-            self.write_kept(kept)
         if mode is not None:
             with open(self.network_mode, "w", encoding="ascii") as note:
                 note.write(mode.value)
@@ -419,11 +386,6 @@ class AgentDir(NamedTuple):
     def session(self) -> str:
         """A record of the user's chat that is the agent's: `chat_places.Record`."""
         return os.path.join(self.root, "session")
-
-    @property
-    def tips(self) -> str:
-        """The tips of its repository's refs at its spawn: `tips.note`."""
-        return os.path.join(self.root, "tips")
 
     @property
     def scratch(self) -> str:

@@ -106,6 +106,10 @@ class TurnControl:
 
     # A look at protected files (`lost_mounts.SandboxControl`)
 
+    def hold_from_adoption(self) -> None:
+        """Hold a sandbox until `release`, if an earlier daemon has stopped it: that one may have died while it held it."""
+        self._is_held = True
+
     def first_process(self) -> int | None:
         """Return the pid of the sandbox's first process, None while there is none or when it has ended."""
         if self._exited.is_set() or self._find_inner() is None:

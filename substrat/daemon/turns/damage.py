@@ -7,13 +7,13 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.daemon.kernel import nofollow, process, sandbox_process
+from substrat.daemon.kernel import process, sandbox_process
 from substrat.daemon.network import transparent
 from substrat.daemon.state.archive import SUFFIX
 from substrat.daemon.state.damaged_files import set_aside
 from substrat.daemon.state.own_files import is_kind
 from substrat.daemon.turns.without_records import kill_left
-from substrat.daemon.workspaces import copies, protected_paths
+from substrat.daemon.workspaces import protected_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,9 +71,6 @@ def examine(turn: Turn, agent_dir: AgentDir, layout: Layout, now: float, *, was_
             sentence = f"{path} {complaint}" if gone else _report(path, complaint, layout, now)
             matters = path in {files.stdout, files.stderr, files.status}
             found.append(Damage(sentence, matters=matters, blind=path == files.stdout))
-            if path == files.held:  # it says by being there that the sandbox is to be let go
-                with suppress(OSError):
-                    os.close(nofollow.open_file(path, os.O_WRONLY | os.O_CREAT))
     return found
 
 
@@ -95,11 +92,9 @@ def _own_complaints(turn: Turn, files: TurnDir) -> Iterator[tuple[str, str]]:
     """Look at the notes of the daemon that started a turn for the one that takes it over."""
     sound: tuple[tuple[str, Callable[[], bool]], ...] = (
         (files.protected, lambda: protected_paths.decode(files.read_protected()) is not None),
-        (files.kept, lambda: copies.is_sound(files.read_kept() or b"")),
         (files.names, lambda: transparent.read_names(files.names) is not None),
         (files.network_mode, lambda: files.read_network_mode() is not None),
         (files.id, lambda: files.read_id() == turn.id),
-        (files.held, lambda: True),
     )
     for path, is_sound in sound:
         if not os.path.lexists(path):

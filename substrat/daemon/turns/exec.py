@@ -21,6 +21,7 @@ import structlog
 import trio
 
 from sandbox.bwrap import LOCK_FD, SETSID
+from substrat.daemon.agents.findings import roots_of
 from substrat.daemon.kernel import process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan
 from substrat.daemon.sandboxes.sources import SourceGone
@@ -29,9 +30,8 @@ from substrat.daemon.state.layout import TurnDir
 from substrat.daemon.turns import agent_socket, exec_caller, shortage
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.exec_caller import check, close, closing, reach
-from substrat.daemon.turns.exec_sandbox import ExecSandbox, HeldExec
+from substrat.daemon.turns.exec_sandbox import ExecSandbox, WatchedExec
 from substrat.daemon.turns.sandboxes import COMMAND
-from substrat.daemon.workspaces import protected_paths
 from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
 from substrat.errors import Refused, SandboxFailed, StateUnusable
 from substrat.protocol.signals import FORWARDED
@@ -191,18 +191,16 @@ class ExecSessions:
             network = network_of(self._registry, self._watcher, agent, own, place.network_socket, note)
             with self._networks.serving(agent.id, network), ExitStack() as protected:
                 parts = await self._prepare(agent, place, own)
-                held, renewed = HeldExec(), dict[str, int]()
-                watched = ProtectedSandbox(
-                    name=own.root, agent=agent.id, turn=None, workspace=agent.workspace, protected=parts.protected,
-                    copies=parts.copies, control=held, held_mark=None, save=None, replaced=renewed,
-                )  # fmt: skip
-                protected.enter_context(self._protection.protecting(watched))
-                sandbox = held.sandbox = await self._launch(parts, own, command, network, group, standard)
+                watched = WatchedExec()
+                guarded = ProtectedSandbox(
+                    own.root, agent.id, None, parts.protected, control=watched, roots=roots_of(agent), save=lambda _: None
+                )
+                protected.enter_context(self._protection.protecting(guarded))
+                sandbox = watched.sandbox = await self._launch(parts, own, command, network, group, standard)
                 code = await self._stay(agent, sandbox, stream, network, place)
-                left = protected_paths.with_inodes(parts.protected, renewed)
-                changed, noted = await self._preparer.protector.find_changes(agent, left)
+                changed, noted = await self._preparer.protector.find_changes(agent, parts.protected)
                 self._findings.record(agent.id, None, (*changed, *noted))
-                return held.passed_on(code)
+                return watched.passed_on(code)
 
     async def _launch(
         self,

@@ -1,4 +1,4 @@
-"""Signals, holds and kills the processes in the sandbox of one `agent.exec` command."""
+"""Signals and kills the processes in the sandbox of one `agent.exec` command."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from substrat.core.agents.stop_reason import StopReason
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.state.layout import TurnDir
-
-_HOLD_PAUSE = 0.005
-"""Seconds between attempts to stop all of a sandbox: the kernel starts processes in less."""
 
 
 class ExecSandbox(NamedTuple):
@@ -93,8 +90,8 @@ class ExecSandbox(NamedTuple):
                 os.close(found[1])
 
 
-class HeldExec:
-    """A command's sandbox for a look at protected files (`lost_mounts.Holder`)."""
+class WatchedExec:
+    """A command's sandbox as the watch over protected files controls it (`lost_mounts.SandboxControl`): it only ends it."""
 
     def __init__(self) -> None:
         self.sandbox: ExecSandbox | None = None
@@ -105,17 +102,11 @@ class HeldExec:
         return self.sandbox.first_process() if self.sandbox is not None else None
 
     async def hold(self) -> bool:
-        """Stop all of it in memory; says whether that was possible."""
-        while (first := self.first_process()) is not None:
-            if await trio.to_thread.run_sync(sandbox_process.stop_all, first):
-                return True
-            await trio.sleep(_HOLD_PAUSE)
+        """Say that it isn't held: no record would tell the next daemon to let it go on."""
         return False
 
     def release(self) -> None:
-        """Let it go on, unless it was killed: its processes would run until the kernel has come to each of them."""
-        if self._reason is None and (first := self.first_process()) is not None:
-            sandbox_process.continue_all(first)
+        """Do nothing, for it is never held."""
 
     def end(self, reason: StopReason) -> None:
         """Kill it for a reason, which its caller is told."""
@@ -126,5 +117,5 @@ class HeldExec:
     def passed_on(self, code: int) -> int:
         """Return the command's exit status; raises `SandboxFailed` if it was killed here."""
         if self._reason is not None:
-            raise SandboxFailed(f"the command was stopped: {self._reason}; `substratctl show` tells what was found")
+            raise SandboxFailed(f"the command was ended, because {self._reason.detail}: run it again")
         return code

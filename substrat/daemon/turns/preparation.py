@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,9 +12,10 @@ import structlog
 import trio
 
 from substrat.core.workspaces import git_leftovers, overlap
+from substrat.daemon.agents.findings import roots_of
 from substrat.daemon.agents.turn_prompts import prompt_of
 from substrat.daemon.turns.shortage import patiently
-from substrat.daemon.workspaces import checking, copies, protected_paths
+from substrat.daemon.workspaces import checking, protected_paths
 from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
 from substrat.errors import PolicyDenied, SubstratError, WorkspaceUnusable
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager, ExitStack
 
     from substrat.core.agents.records import Agent, Turn
-    from substrat.core.workspaces.protection import Copy
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
@@ -97,14 +97,14 @@ class TurnPreparation:
         self._registry.points.before("prompt written")
         unfinished = await self._preparer.protector.unfinished(agent)
         guarded = msgspec.structs.replace(prepared.protected, unfinished=unfinished)
-        record, kept = protected_paths.encode(guarded), copies.encode(prepared.copies)
+        record = protected_paths.encode(guarded)
         prompt = prompt_of(self._registry, turn)
         if unfinished:
             prompt = f"{git_leftovers.notice(unfinished)}\n\n{prompt}"
-        make = partial(place.make, prompt, record, prepared.network_mode, kept, own_chats=True, turn=turn.id)
+        make = partial(place.make, prompt, record, prepared.network_mode, own_chats=True, turn=turn.id)
         await trio.to_thread.run_sync(make)
         self._registry.points.after("prompt written")
-        protected.enter_context(self._protect(agent, turn, place, guarded, prepared.copies, running))
+        protected.enter_context(self._protect(agent, turn, place, guarded, running))
         plan = await self._preparer.launch(prepared, network, self._groups.group(turn.id))
         return plan._replace(directory=directory)
 
@@ -134,13 +134,9 @@ class TurnPreparation:
     async def adopt(self, agent: Agent, turn: Turn, place: TurnDir, running: RunningTurn, protected: ExitStack) -> None:
         """Protect the paths of a turn that an earlier daemon started."""
         left = protected_paths.decode(await patiently(place.read_protected))
-        if left is None:
-            # Nothing of it can be protected, so nothing else would let a held sandbox go on.
-            Path(place.held).unlink(missing_ok=True)
-        else:
-            kept = copies.decode(await patiently(place.read_kept))
-            await self._protection.consequences.finish_putting_back(agent.id, turn.id, kept)
-            protected.enter_context(self._protect(agent, turn, place, left, kept, running, adopted=True))
+        if left is not None and left.contents is not None:
+            running.hold_from_adoption()
+            protected.enter_context(self._protect(agent, turn, place, left, running, adopted=True))
 
     def _protect(
         self,
@@ -148,20 +144,18 @@ class TurnPreparation:
         turn: Turn,
         place: TurnDir,
         protected: ProtectedPaths,
-        kept: dict[str, Copy],
         running: RunningTurn,
         *,
         adopted: bool = False,
     ) -> AbstractContextManager[None]:
         """Protect a workspace's paths for as long as the returned context lasts."""
 
-        def keep(changed: dict[str, Copy], renewed: dict[str, int]) -> None:
-            place.write_kept(copies.encode(changed))
-            place.write_protected(protected_paths.encode(protected_paths.with_inodes(protected, renewed)))
+        def save(inodes: dict[str, int]) -> None:
+            protected.inodes.update(inodes)
+            with suppress(OSError):  # on a full disk: the look at the turn's end tells them once more
+                place.write_protected(protected_paths.encode(protected))
 
-        sandbox = ProtectedSandbox(
-            turn.id, agent.id, turn.id, agent.workspace, protected, kept, running, place.held, keep, {}
-        )
+        sandbox = ProtectedSandbox(turn.id, agent.id, turn.id, protected, roots=roots_of(agent), control=running, save=save)
         return self._protection.protecting(sandbox, adopted=adopted)
 
     def _check_rules(self, agent: Agent) -> None:

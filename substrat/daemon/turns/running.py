@@ -119,9 +119,10 @@ class RunningTurn(TurnControl):
         self._process = started
         self._ended_before = not process.is_running(started)
         # Perhaps the daemon that is gone has stopped it in memory, and didn't come to letting it go on. A sandbox that it
-        # held because protected files had lost their mounts goes on when `Protection` releases it, and not before.
-        self._is_held = os.path.lexists(self._place.held)
-        if self._is_stopped_in_memory():
+        # held because protected paths were replaced goes on when `Protection` releases it, and not before.
+        is_stopped = self._is_stopped_in_memory()
+        self._is_held = self._is_held and is_stopped
+        if is_stopped:
             self._halt = Seen.HALTING
         self._output.find_result()
         self._points.at("sandbox to be adopted")

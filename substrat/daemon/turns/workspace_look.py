@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import structlog
 
-from substrat.daemon.agents.findings import UNPROTECTED, Found
+from substrat.daemon.agents.findings import UNPROTECTED, Found, found_in, roots_of
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns.shortage import patiently
 from substrat.daemon.workspaces import protected_paths
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.turns.ending import EndedTurn
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
-    from substrat.daemon.workspaces.protection import Protection
     from substrat.daemon.workspaces.protector import WorkspaceProtector
 
 log = structlog.get_logger("substrat.look")
@@ -41,7 +40,6 @@ class WorkspaceLook:
         layout: the daemon's directories.
         protector: finds and compares protected paths.
         git: runs git in workspaces.
-        protection: keeps protected paths read-only while turns run.
         findings: the findings that wait for a person.
     """
 
@@ -50,7 +48,6 @@ class WorkspaceLook:
     _layout: Layout
     _protector: WorkspaceProtector
     _git: TurnGit
-    _protection: Protection
     _findings: Findings
 
     async def look(self, ended: EndedTurn) -> None:
@@ -60,8 +57,6 @@ class WorkspaceLook:
             place = self._layout.agent(agent.id).turn(turn.number)
             before = protected_paths.decode(await patiently(place.read_protected))
             if before is not None:
-                async with self._protection.consequences.putting_back:
-                    pass  # what is found has its content of then, and the daemon may be changing that just now
                 await self._remove_locks(agent, turn, before)
                 await self._tell_news(agent, turn, before)
                 # The person who waits for the turn may ask git next.
@@ -83,6 +78,10 @@ class WorkspaceLook:
         """Tell which files that the host obeys the turn has changed, and which were committed without a filter."""
         found, noted = await self._protector.find_changes(agent, before)
         found += await self._git.find_unfiltered(agent, before)
+        now = self._registry.find(agent.id).turn
+        if now is not None and now.id == turn.id and now.replaced is not None:
+            text = f"{now.replaced} was replaced on the host, and the turn hasn't gone on since: look at what is there"
+            found.append(found_in(now.replaced, text, (now.replaced,), roots_of(agent)))
         for kind in dict.fromkeys(one.kind for one in found):
             some = [one for one in found if one.kind == kind]
             text = "; ".join(one.text for one in some)

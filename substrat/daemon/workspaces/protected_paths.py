@@ -37,6 +37,8 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
         whole: those of the read-only paths that are whole git directories, because there are many repositories.
         noted: the files that a note is about, by the note's text, as far as their content can be compared.
         unfinished: the inodes of what tells of git's unfinished work, by path; None: an earlier daemon didn't look.
+        contents: fingerprints of what was read-only or missing at the turn's start, by path, where it can be compared;
+            None: an earlier daemon has started the turn, so replaced paths are told at its end only.
     """
 
     pinned: tuple[str, ...] = msgspec.field(name="kept", default=())
@@ -53,11 +55,17 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     whole: tuple[str, ...] = ()
     noted: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     unfinished: dict[str, int] | None = None
+    contents: dict[str, str] | None = None
 
     @property
     def mounts(self) -> tuple[str, ...]:
         """All that is mounted over itself, read-only or not."""
         return tuple(dict.fromkeys((*self.pinned, *self.own_git_dirs, *self.read_only, *self.missing)))
+
+    @property
+    def writable(self) -> frozenset[str]:
+        """Those that are mounted writable."""
+        return frozenset((*self.pinned, *self.own_git_dirs))
 
 
 def shared_with(workspace: str, closed: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
@@ -120,16 +128,6 @@ def files_in(protected: ProtectedPaths, path: str) -> tuple[str, ...]:
 def is_below(path: str, directories: Collection[str]) -> bool:
     """Say whether a path lies in one of some directories, and isn't one itself."""
     return any(path[:at] in directories for at, letter in enumerate(path) if letter == "/")
-
-
-def with_inodes(before: ProtectedPaths, inodes: dict[str, int]) -> ProtectedPaths:
-    """Return a scan that has the inodes of files that the daemon itself has put there since.
-
-    Args:
-        before: the scan.
-        inodes: of the new files, by path.
-    """
-    return msgspec.structs.replace(before, inodes={**before.inodes, **inodes})
 
 
 def describe_changes(paths: list[str]) -> str:

@@ -15,10 +15,10 @@ from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import git_leftovers, overlap
 from substrat.daemon.agents.findings import WORDS, Found, found_in, roots_of
 from substrat.daemon.kernel.fingerprint import Budget
-from substrat.daemon.workspaces import checking, copies, git_programs, leftovers, protected_paths, tips, workspace_scan
+from substrat.daemon.workspaces import checking, git_programs, leftovers, protected_paths, workspace_scan
 from substrat.daemon.workspaces.borrowed import Borrowed, borrowed_in
 from substrat.daemon.workspaces.git_places import Borrowing
-from substrat.daemon.workspaces.lost_mounts import keeping
+from substrat.daemon.workspaces.lost_mounts import content
 from substrat.daemon.workspaces.placeholders import Placeholders
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 from substrat.errors import SubstratError, WorkspaceUnusable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from substrat.core.agents.records import Agent
-    from substrat.core.workspaces.protection import Copy
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.workspaces.user import User
@@ -94,24 +93,12 @@ class WorkspaceProtector:
             if not self._registry.closures.users(roots):
                 self._borrowed.note(roots, borrowed, anew=True)
 
-    async def find_git(self, directory: str) -> tuple[str, ...]:
-        """Note which git directory elsewhere a workspace's repository is in, and return the tips of its refs.
-
-        A slow disk isn't waited for long; it has no tips.
-        """
+    async def find_git(self, directory: str) -> None:
+        """Note which git directory elsewhere a workspace's repository is in; a slow disk isn't waited for long."""
         with trio.move_on_after(_GIT_SECONDS):
-            shared, found = await trio.to_thread.run_sync(self._look_at_git, directory, abandon_on_cancel=True)
+            look = partial(protected_paths.shared_with, directory, self.closed)
+            shared, _, _ = await trio.to_thread.run_sync(look, abandon_on_cancel=True)
             self._registry.note_git(directory, shared)
-            return found
-        return ()
-
-    def _look_at_git(self, directory: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        shared = protected_paths.shared_with(directory, self.closed)[0]
-        return shared, tips.read(shared[0] if shared else f"{directory}/.git")
-
-    def note_tips(self, agent: Agent, found: tuple[str, ...]) -> None:
-        """Write down the tips that were found just before an agent was spawned: no work of its own is among them."""
-        tips.note(self._layout.agent(agent.id).tips, found)
 
     async def find_all_git(self) -> None:
         """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves some to their turns' starts."""
@@ -129,39 +116,38 @@ class WorkspaceProtector:
         for directory, shared in found.copy().items():
             self._registry.note_git(directory, shared)
 
-    async def protect(self, agent: Agent, holder: str) -> tuple[ProtectedPaths, tuple[Found, ...], dict[str, Copy]]:
-        """Scan a workspace, copy its read-only paths, and create placeholders for the missing ones.
+    async def protect(self, agent: Agent, holder: str) -> tuple[ProtectedPaths, tuple[Found, ...]]:
+        """Scan a workspace, create placeholders for the missing paths, and take fingerprints of all.
 
         Returns:
-            The protected paths, the findings about unprotected ones, and the copies.
+            The protected paths, and the findings about unprotected ones.
         """
         shared, own, refused = await self.shared_with(agent)
         if agent.clone is None:
             self._registry.note_git(agent.workspace, shared, agent.id)
         self.placeholders.keep(holder, (agent.host_directory, *shared, *writable(agent)))
-        found, noted, kept = await trio.to_thread.run_sync(self._scan_and_copy, agent, shared, own, self._further(agent))
+        found, noted = await trio.to_thread.run_sync(self._scan_and_note, agent, shared, own, self._further(agent))
         roots = _roots(agent, shared)
         if not self._borrowed.are_known(roots):
             borrowed = await trio.to_thread.run_sync(borrowed_in, found, self._borrowed.allowed)
             self._borrowed.note(roots, borrowed)
         made = self.placeholders.make((*found.missing, *found.keepers))
         missing = tuple(path for path in made if path not in found.keepers)
-        kept |= {path: keeping(kept[path]) for one in found.keepers if (path := os.path.dirname(one)) in kept}
+        found = msgspec.structs.replace(found, missing=missing, noted={})
+        contents = await trio.to_thread.run_sync(_contents, agent, found)
         untold = [Found(agent.workspace, refused)] if refused is not None else []
         settings = (Found(name, text, digest=WORDS) for name, text in found.unprotectable)
-        return msgspec.structs.replace(found, missing=missing, noted={}), (*noted, *untold, *settings), kept
+        return msgspec.structs.replace(found, contents=contents), (*noted, *untold, *settings)
 
     async def scan(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
         """Return the protected paths of an agent's workspace; raises `WorkspaceUnusable`."""
         return await trio.to_thread.run_sync(self._scan, agent, shared, own, self._further(agent))
 
-    def _scan_and_copy(
+    def _scan_and_note(
         self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
-    ) -> tuple[ProtectedPaths, list[Found], dict[str, Copy]]:
+    ) -> tuple[ProtectedPaths, list[Found]]:
         found = self._scan(agent, shared, own, further)
-        whole = set(found.whole)
-        noted = [_noted(agent, found, text, Budget()) for text in found.notes]
-        return found, noted, copies.take_all(path for path in found.read_only if path not in whole)
+        return found, [_noted(agent, found, text, Budget()) for text in found.notes]
 
     def _scan(
         self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
@@ -260,6 +246,13 @@ def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -
     if text not in protected.noted:
         return Found(agent.workspace, text)
     return found_in(agent.workspace, text, protected.noted[text], roots_of(agent), budget)
+
+
+def _contents(agent: Agent, protected: ProtectedPaths) -> dict[str, str]:
+    """Return fingerprints of the paths that are read-only or placeholders, as far as they can be compared."""
+    budget, roots = Budget(), roots_of(agent)
+    paths = (*protected.read_only, *protected.missing)
+    return {path: found for path in paths if (found := content(protected, path, roots, budget)) is not None}
 
 
 def _roots(agent: Agent, shared: tuple[str, ...]) -> tuple[str, ...]:

@@ -170,7 +170,7 @@ NOTE_DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("name", ["guard", "kept", "names", "form", "id"])
+@pytest.mark.parametrize("name", ["guard", "names", "form", "id"])
 @pytest.mark.parametrize("kind", NOTE_DAMAGE)
 def test_a_damaged_note_is_set_aside(case, name, kind):
     path = Path(case.files.root, name)
@@ -183,24 +183,13 @@ def test_a_damaged_note_is_set_aside(case, name, kind):
     assert len(case.kept()) == 1
 
 
-@pytest.mark.parametrize("kind", ["pipe", "directory", "link"])
-def test_a_damaged_mark_of_a_held_sandbox_is_still_one(case, kind):
-    path = Path(case.files.held)
-    NOTE_DAMAGE[kind](path)
-    (found,) = case.examine()
-    assert str(path) in found.sentence
-    assert path.is_file()
-    assert not path.is_symlink()
-
-
-@pytest.mark.parametrize("name", ["prompt", "stderr", "status", "guard", "kept", "lock"])
+@pytest.mark.parametrize("name", ["prompt", "stderr", "status", "guard", "lock"])
 @pytest.mark.parametrize("kind", ["pipe", "huge", "directory", "link"])
 def test_nothing_that_is_read_blocks_or_takes_the_memory(case, name, kind):
     path = Path(case.files.root, name)
     path.unlink(missing_ok=True)
     NOTE_DAMAGE[kind](path)
     assert case.files.read_protected() is None
-    assert case.files.read_kept() is None
     assert len(case.files.read_status()) <= 64 * 1024
     assert len(case.files.read_errors()) <= 64 * 1024
     assert not case.files.is_held()

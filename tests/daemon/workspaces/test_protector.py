@@ -32,7 +32,7 @@ class Turns:
 
     async def turn(self, work):
         """Do some work between the looks; returns the texts of the findings that wait then."""
-        before, found, _ = await self.protector.protect(self.agent, "a turn")
+        before, found = await self.protector.protect(self.agent, "a turn")
         self.findings.record(self.agent.id, None, found)
         work()
         changed, noted = await self.protector.find_changes(self.agent, before)

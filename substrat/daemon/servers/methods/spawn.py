@@ -108,10 +108,8 @@ class AgentSpawn(OperatorRequest, frozen=True):
             workspace, self.name, model, self.network, self.prompt, session=session, allow=self.allow, binds=binds,
             settings=settings, clone=clone, by=connection.by,
         )  # fmt: skip
-        tips = await preparer.protector.find_git(workspace)
+        await preparer.protector.find_git(workspace)
         agent = requests.spawn(spawn)
-        if tips:
-            preparer.protector.note_tips(agent, tips)
         message = services.registry.store.newest_prompt(agent.id) if self.prompt is not None else None
         notes = list(overlap.notes(requests.shared(agent)))
         if (beside := requests.beside(agent)) and await services.clones.wishes.is_in_repository(workspace):
