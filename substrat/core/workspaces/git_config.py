@@ -270,24 +270,6 @@ def is_harmless(setting: Setting) -> bool:
     return not (is_address and ("::" in (setting.value or "") or (setting.value or "").startswith("-")))
 
 
-def adds_nothing_that_runs(before: bytes, after: bytes) -> bool:
-    """Say whether a configuration may replace another without git running, or reading, anything new.
-
-    A setting that runs a program may disappear, and a harmless one may change: `git remote add`, `git push -u` and
-    `git config user.name` are such changes.
-
-    Args:
-        before: the configuration that was there, or b"".
-        after: the one that is there now.
-    """
-    parsed = parse(after)
-    if not parsed.is_whole:
-        return False
-    known = iter([setting for setting in parse(before).settings if not is_harmless(setting)])
-    # The later of two settings wins, so their order must stay: a subsequence of the earlier ones.
-    return all(any(setting == one for one in known) for setting in parsed.settings if not is_harmless(setting))
-
-
 class Reference(NamedTuple):
     """A place that a configuration makes git read or run.
 
