@@ -271,6 +271,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             await nursery.start(runner.run)
             nursery.start_soon(making.run)
             nursery.start_soon(landings.run)
+            nursery.start_soon(findings.run)
             nursery.start_soon(renaming.finish)
             nursery.start_soon(keeping.clear_quarantines)
             nursery.start_soon(pruning.finish_removals)

@@ -30,7 +30,7 @@ CHANGES = (
     "agent removed", "turn begun", "sandbox recorded", "output recorded", "output cut", "limit reached", "companion called",
     "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "question expired",
     "message dropped", "mount point noted",
-    "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted",
+    "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted", "finding closed",
     "protected path replaced", "borrowed noted", "clone made", "clone set up", "clone failed", "clone kept",
     "agent renamed", "renaming finished", "settings changed", "address given", "prune intended", "tree pruned",
     "refs noted", "agent relocated", "gate tried", "bell recorded", "bell failed",

@@ -341,7 +341,8 @@ class Story:
         self.spawn("keeper", self.repository, "/shell git init -q nested; touch .git/index.lock")
         self.until(lambda: self.attention("keeper") == "unsafe" and self.state("keeper") == "idle", "the finding")
         assert not (self.repository / ".git/index.lock").exists()
-        self.ask("accept", "keeper", done=lambda: self.attention("keeper") != "unsafe")
+        (self.repository / "nested").rename(self.house.directory / "nested")
+        self.until(lambda: self.attention("keeper") != "unsafe", "the end of the finding")
         self.ask("send", "keeper", HOLD.format(mark="four"), done=lambda: self.accepted("touch four"))
         self.until((self.repository / "four").exists, "the turn")
         for name in ("Somebody", "Somebody else"):

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+from tests.support.waiting import wait_until
+
 FOUND = {  # a nested repository, a shell's file, an editor's directory, a hook
     "lib": ("git init -q lib; printf '{0}' >> lib/.git/config", "[core]\\nfsmonitor = {0}\\n"),
     ".bashrc": ("printf '{0}' > .bashrc", "echo {0}\\n"),
@@ -92,6 +94,15 @@ def test_a_pipe_in_the_place_of_an_accepted_file_holds_nobody_up(scene):
     (finding,) = scene.findings
     assert "can't be compared" in finding["text"]
     assert scene.house.ok("accept", "agent")["attention"]["kind"] == "idle"
+
+
+def test_a_finding_goes_with_its_repository(scene):
+    assert scene.turn("git init -q sub") == "unsafe"
+    (scene.work / "sub").rename(scene.house.directory / "sub")
+    wait_until(lambda: scene.kind == "idle", "the end of the finding")
+    (event,) = scene.house.events("agent", "workspace:closed")
+    assert event["text"] == f"gone, or as it was before: {scene.work}/sub/.git"
+    assert scene.turn("true") == "idle"
 
 
 def test_an_accepted_failure_is_that_of_its_turn(house):

@@ -279,6 +279,7 @@ class Finding:
         difference: the agent's changes as lines of a unified diff; empty when there is nothing to compare with.
         files: the files whose content a person accepts.
         digest: the fingerprint of their content when it was found; None where it can't be compared.
+        was: hashes of the content of each file at the turn's start; empty where there was nothing.
     """
 
     number: int
@@ -291,6 +292,7 @@ class Finding:
     difference: str = ""
     files: tuple[str, ...] = ()
     digest: str | None = None
+    was: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

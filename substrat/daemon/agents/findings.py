@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -11,12 +12,14 @@ import trio
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Finding, open_turn_id
 from substrat.core.programs.lenient import tame_text
+from substrat.daemon.agents import findings_watch
 from substrat.daemon.kernel import fingerprint
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotFound, Refused
+from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
@@ -41,6 +44,7 @@ class Found(NamedTuple):
         files: the files whose content a person accepts.
         digest: the fingerprint of their content; None: it can't be compared, or something has happened, so the same
             words are told again each time.
+        was: hashes of the files' content at the turn's start, empty where nothing was; as in `fingerprint.content_at`.
         kind: of the event that tells it.
     """
 
@@ -50,6 +54,7 @@ class Found(NamedTuple):
     difference: str = ""
     files: tuple[str, ...] = ()
     digest: str | None = None
+    was: tuple[str, ...] = ()
     kind: str = UNPROTECTED
 
 
@@ -134,7 +139,7 @@ class Findings:
             return []
         found = [one._replace(path=tame_text(one.path), text=tame_text(one.text)) for one in found]
         known = {_words(finding): finding for finding in agent.findings}
-        accepted = self._store.accepted_findings(agent_id)
+        accepted = self._store.accepted_findings(agent_id, [other.id for other in self._sharing(agent)])
         new = [
             one
             for key, one in {_words(one): one for one in found}.items()
@@ -149,9 +154,9 @@ class Findings:
             new += [rest] if _words(rest) not in known else []
         return self._add(agent, turn, new) if new else []
 
-    def _add(self, agent: Agent, turn: str | None, new: Sequence[Found]) -> list[Finding]:
+    def _add(self, agent: Agent, turn: str | None, new: Sequence[Found], since: float | None = None) -> list[Finding]:
         """Store findings in the place of those with the same words."""
-        now = self._registry.now()
+        now = since or self._registry.now()
         replaced = {_words(one) for one in new}
         kept = tuple(finding for finding in agent.findings if _words(finding) not in replaced)
         with self._registry.change("finding recorded") as change:
@@ -169,8 +174,55 @@ class Findings:
         more = f"; and {len(findings) - _TOLD} more" if len(findings) > _TOLD else ""
         return f"not accepted yet (`substratctl accept {agent.name}`): {listed}{more}"
 
+    async def run(self) -> None:
+        """Close findings soon after their files have gone, until cancelled."""
+        await findings_watch.run(self._registry, self.close_settled)
+
+    async def close_settled(self) -> None:
+        """Close the findings whose files are gone, or as they were at their turn's start, with an event.
+
+        Raises:
+            StorageFailed: it can't be written; they stay open.
+        """
+        waiting = [
+            (agent, finding)
+            for agent in self._registry.agents
+            if agent.findings and self._is_quiet(agent)
+            for finding in agent.findings
+        ]
+        settled = await trio.to_thread.run_sync(_settled, waiting) if waiting else frozenset()
+        for agent in self._registry.agents:
+            self._close(agent, settled)
+
+    def _is_quiet(self, agent: Agent) -> bool:
+        """Say whether no sandbox runs that could put a file back, so that the next turn's start would take it for known."""
+        return not self._registry.closures.users(roots_of(agent))
+
+    def _close(self, agent: Agent, settled: Collection[int]) -> None:
+        gone = [finding for finding in agent.findings if finding.number in settled]
+        if not gone or not self._is_quiet(agent):
+            return
+        with self._registry.change("finding closed") as change:
+            self._store.forget_findings(finding.number for finding in gone)
+            change.put(replace(agent, findings=tuple(one for one in agent.findings if one not in gone)))
+            told = f"gone, or as it was before: {_paths(gone)}"
+            data = {"findings": [finding.number for finding in gone]}
+            change.record(DaemonEvent(agent.id, None, "workspace:closed", told, data))
+
+    def _sharing(self, agent: Agent) -> list[Agent]:
+        """Return the other agents in place whose directory is an agent's own, or lies in it or around it."""
+        mine = agent.host_directory
+        return [
+            other
+            for other in self._registry.agents
+            if other.id != agent.id and (is_within(other.host_directory, mine) or is_within(mine, other.host_directory))
+        ]
+
     async def accept(self, name: str, numbers: Sequence[int], by: str) -> Agent:
         """Note that a person has seen findings, a failed turn, or work that isn't landed.
+
+        Findings about the same content are accepted for all agents that share the workspace. One that is settled by now is
+        closed.
 
         Args:
             name: the agent's name or id.
@@ -183,10 +235,16 @@ class Findings:
         """
         agent = self._registry.find(name)
         wanted = self._wanted(agent, numbers)
-        now = await trio.to_thread.run_sync(_look_again, wanted.findings, roots_of(agent))
+        now, settled = await trio.to_thread.run_sync(_look_again, agent, wanted.findings)
+        self._close(self._registry.find(agent.id), settled)
         agent = self._registry.find(agent.id)
-        self._refuse_changed(agent, wanted.findings, now)
-        return self._accept(agent, wanted, by)
+        open_ones = {finding.number for finding in agent.findings}
+        words = {_words(finding) for finding in agent.findings}
+        # One that isn't open any more was closed meanwhile, unless another has come in its place.
+        left = tuple(one for one in wanted.findings if one.number in open_ones or _words(one) in words)
+        self._refuse_changed(agent, left, now)
+        wanted = wanted._replace(findings=left)
+        return self._accept(agent, wanted, by) if any(wanted) else agent
 
     def _wanted(self, agent: Agent, numbers: Sequence[int]) -> _Request:
         known = {finding.number: finding for finding in agent.findings}
@@ -214,7 +272,8 @@ class Findings:
         again = [_found_again(one, now[one.number]) for one in changed if one.number in open_ones]
         with self._registry.change("finding recorded") as change:
             if again:
-                self._add(agent, open_turn_id(agent), again)
+                # Who accepts knows of them, so they are no new cause for the bell.
+                self._add(agent, open_turn_id(agent), again, changed[0].time)
             told = f"changed since it was found: {changed[0].path}"
             change.record(DaemonEvent(agent.id, open_turn_id(agent), "workspace:unprotected", told))
         raise Refused(
@@ -241,11 +300,27 @@ class Findings:
                 change.record(DaemonEvent(agent.id, None, "workspace:accepted", told, {"by": by}))
             if wanted.findings:
                 data = {"by": by, "findings": numbers}
-                change.record(DaemonEvent(agent.id, None, "workspace:accepted", _accepted(wanted.findings), data))
+                told = f"accepted: {_paths(wanted.findings)}"
+                change.record(DaemonEvent(agent.id, None, "workspace:accepted", told, data))
+                for other in self._sharing(agent):
+                    self._accept_same(other, wanted.findings, by)
             if wanted.turn is not None or wanted.is_unmet:
                 told = "a person has accepted its failure"
                 change.record(DaemonEvent(agent.id, wanted.turn, "agent:accepted", told, {"by": by}))
         return self._registry.find(agent.id)
+
+    def _accept_same(self, other: Agent, accepted: Sequence[Finding], by: str) -> None:
+        """Accept the findings of another agent that are about the same content of the same files."""
+        contents = {(one.text, one.files, one.digest) for one in accepted if one.files}
+        same = [one for one in other.findings if (one.text, one.files, one.digest) in contents]
+        if not same:
+            return
+        with self._registry.change("findings accepted") as change:
+            numbers = [one.number for one in same]
+            self._store.accept_findings(numbers, self._registry.now())
+            change.put(replace(other, findings=tuple(one for one in other.findings if one not in same)))
+            data = {"by": by, "findings": numbers}
+            change.record(DaemonEvent(other.id, None, "workspace:accepted", f"accepted: {_paths(same)}", data))
 
 
 def _words(one: Found | Finding) -> tuple[str, str]:
@@ -253,23 +328,38 @@ def _words(one: Found | Finding) -> tuple[str, str]:
     return one.path, one.text.removesuffix(INCOMPARABLE)
 
 
-def _look_again(findings: Sequence[Finding], roots: tuple[str, ...]) -> dict[int, str | None]:
-    """Return the fingerprints of some findings' files as they are now; runs in a thread."""
-    return {one.number: fingerprint.of(one.files, roots) if one.digest is not None else None for one in findings}
+def _look_again(agent: Agent, findings: Sequence[Finding]) -> tuple[dict[int, str | None], frozenset[int]]:
+    """Return the fingerprints of some findings' files as they are now, and which of them are settled; runs in a thread."""
+    roots = roots_of(agent)
+    now = {one.number: fingerprint.of(one.files, roots) if one.digest is not None else None for one in findings}
+    return now, _settled([(agent, one) for one in findings])
+
+
+def _settled(findings: Iterable[tuple[Agent, Finding]]) -> frozenset[int]:
+    """Return the numbers of the findings whose files are gone by now, or as they were; runs in a thread."""
+    return frozenset(one.number for agent, one in findings if one.files and _is_settled(one, roots_of(agent)))
+
+
+def _is_settled(finding: Finding, roots: tuple[str, ...]) -> bool:
+    if fingerprint.content_of(fingerprint.of(finding.files, roots)) == fingerprint.content_of(finding.digest):
+        return False  # none of its files may ever have been there, where nothing can be protected
+    budget = fingerprint.Budget()
+    pairs = zip_longest(finding.files, finding.was, fillvalue="")
+    return all(fingerprint.content_at(path, roots, budget) in {"", before} for path, before in pairs)
 
 
 def _found_again(finding: Finding, digest: str | None) -> Found:
     """Return a finding with the content of now."""
     text = finding.text if digest is not None else f"{finding.text}{INCOMPARABLE}"
     files = finding.files if digest is not None else ()
-    return Found(finding.path, text, finding.aside, finding.difference, files, digest)
+    return Found(finding.path, text, finding.aside, finding.difference, files, digest, finding.was if files else ())
 
 
-def _accepted(findings: Sequence[Finding]) -> str:
-    """Say which findings are accepted."""
+def _paths(findings: Sequence[Finding]) -> str:
+    """Name the paths of some findings."""
     paths = ", ".join(finding.path or "the workspace" for finding in findings[:_TOLD])
     more = f" and {len(findings) - _TOLD} more" if len(findings) > _TOLD else ""
-    return f"accepted: {paths}{more}"
+    return f"{paths}{more}"
 
 
 def _work_of(agent: Agent) -> str | None:

@@ -243,7 +243,8 @@ CALLS: Table[Any] = Table("calls", owner="agent", columns={
 # The last column is no field of the record: findings that a person has accepted are looked up by it alone.
 FINDINGS = Table("findings", lambda *values: Finding(*values[:-1]), "agent", columns={
     "number": NUMBER, "agent": IDENTIFIER, "turn": or_null(IDENTIFIER), "time": MOMENT, "path": PROSE, "text": PROSE,
-    "aside": or_null(PATH), "difference": PROSE, "files": NAMES, "digest": or_null(WORDS), "accepted_at": or_null(MOMENT),
+    "aside": or_null(PATH), "difference": PROSE, "files": NAMES, "digest": or_null(WORDS), "was": NAMES,
+    "accepted_at": or_null(MOMENT),
 })  # fmt: skip
 WAITS = Table("waits", Wait, "agent", columns={
     "id": NUMBER, "agent": IDENTIFIER, "members": NAMES, "names": NAMES, "mode": member_of(WaitMode),

@@ -264,6 +264,7 @@ MIGRATIONS = (
     ALTER TABLE agents DROP COLUMN silence_limit;
     """,
     "ALTER TABLE turns ADD COLUMN replaced TEXT;",
+    "ALTER TABLE findings ADD COLUMN was TEXT NOT NULL DEFAULT '[]';",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

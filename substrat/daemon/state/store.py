@@ -22,7 +22,7 @@ from substrat.daemon.state.total_queries import TotalQueries
 from substrat.daemon.state.wait_queries import WaitQueries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from substrat.core.agents.reminding import Reminder
 
@@ -171,11 +171,17 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         found = self._db.execute(f"{FINDINGS.select} WHERE accepted_at IS NULL ORDER BY number")
         return FINDINGS.read_all(found.fetchall())
 
-    def accepted_findings(self, agent_id: str) -> set[tuple[str, str, str | None]]:
-        """Return the path, the text and the content's hash of each finding of an agent that a person has accepted."""
+    def accepted_findings(self, agent_id: str, sharing: Sequence[str] = ()) -> set[tuple[str, str, str | None]]:
+        """Return the path, the text and the content's hash of each finding of an agent that a person has accepted.
+
+        Args:
+            agent_id: the agent's id.
+            sharing: ids of agents that share its workspace: their findings about files hold for it too.
+        """
         found = self._db.execute(
-            "SELECT path, text, digest FROM findings WHERE agent = ? AND accepted_at NOT NULL AND digest NOT NULL",
-            (agent_id,),
+            "SELECT path, text, digest FROM findings WHERE accepted_at NOT NULL AND digest NOT NULL "
+            "AND (agent = ? OR (files <> '[]' AND agent IN (SELECT value FROM json_each(?))))",
+            (agent_id, json.dumps(sharing)),
         )
         return {(path, text, content_of(digest)) for path, text, digest in found}
 

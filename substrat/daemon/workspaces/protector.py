@@ -220,7 +220,7 @@ class WorkspaceProtector:
         except WorkspaceUnusable as problem:
             return [Found(agent.workspace, problem.message)], []
         paths = protected_paths.changes(before, after)
-        changed = [_changed(agent, after, paths)] if paths else []
+        changed = [_changed(agent, before, after, paths)] if paths else []
         told = set(paths)
         # The agent may have written to what can't be protected, whatever a person has accepted before.
         noted = [
@@ -231,14 +231,14 @@ class WorkspaceProtector:
         return changed, noted
 
 
-def _changed(agent: Agent, after: ProtectedPaths, paths: list[str]) -> Found:
+def _changed(agent: Agent, before: ProtectedPaths, after: ProtectedPaths, paths: list[str]) -> Found:
     """Return the one finding about all obeyed paths that a turn has changed; where there are several it lists them."""
     text = protected_paths.describe_changes(paths)
     files = dict.fromkeys(file for path in paths for file in protected_paths.files_in(after, path))
-    if len(paths) == 1:
-        return found_in(paths[0], text, tuple(files), roots_of(agent))
-    listed = "\n".join(map(protected_paths.printable, paths[:_LISTED]))
-    return found_in(agent.workspace, text, tuple(files), roots_of(agent))._replace(difference=listed)
+    listed = "\n".join(map(protected_paths.printable, paths[:_LISTED])) if len(paths) > 1 else ""
+    found = found_in(agent.workspace if listed else paths[0], text, tuple(files), roots_of(agent))
+    was = tuple((before.compared or {}).get(file, "") for file in found.files)
+    return found._replace(difference=listed, was=was)
 
 
 def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -> Found:

@@ -1,8 +1,10 @@
 """Findings: what is accepted is the content that was found, and nothing that comes later."""
 
 import pytest
+from trio.testing import wait_all_tasks_blocked
 
 from substrat.daemon.agents.findings import INCOMPARABLE, Findings, Found, found_in, roots_of
+from substrat.daemon.kernel import fingerprint
 from substrat.errors import NotFound, Refused
 
 
@@ -11,7 +13,7 @@ class Desk:
 
     def __init__(self, house, directory):
         self.house = house
-        house.spawn("anna", "go")
+        house.spawn("anna")
         self.findings = Findings(house.registry)
         self.file = directory / "evil"
         self.file.write_text("one")
@@ -29,6 +31,10 @@ class Desk:
             str(self.file), "made by the agent", [str(self.file)], (str(self.file.parent), *roots_of(self.agent))
         )
         return self.findings.record(self.agent.id, None, [found])
+
+    async def until_closed(self, number):
+        while number in self.numbers:
+            await self.house.registry.change_of(self.agent.id).wait()
 
     async def accept(self, *numbers):
         await self.findings.accept("anna", numbers, "ctl")
@@ -129,3 +135,77 @@ async def test_an_acceptance_outlives_the_daemon_and_an_older_ones_is_asked_for_
     with desk.house.store.transaction():
         desk.house.store._db.execute("UPDATE findings SET digest = NULL, files = '[]'")
     assert desk.find()
+
+
+async def test_a_finding_whose_file_is_gone_or_as_it_was_closes_by_itself(desk, nursery):
+    desk.find()
+    other = desk.file.with_name("rules")
+    other.write_text("mine")
+    was = (fingerprint.content_at(str(other), roots_of(desk.agent), fingerprint.Budget()),)
+    other.write_text("the agent's")
+    found = found_in(str(other), "changed by the agent", [str(other)], roots_of(desk.agent))
+    desk.findings.record(desk.agent.id, None, [found._replace(was=was), Found("/w", "told each time")])
+    first, second, third = desk.numbers
+    nursery.start_soon(desk.findings.run)
+    await wait_all_tasks_blocked()
+    desk.file.unlink()
+    await desk.until_closed(first)
+    kept = other.with_name("kept")
+    kept.write_text("mine")
+    kept.replace(other)
+    await desk.until_closed(second)
+    assert desk.numbers == [third]
+    told = [text for _, text in desk.house.told("anna", "workspace:closed")]
+    assert told == [f"gone, or as it was before: {path}" for path in (desk.file, other)]
+    desk.file.write_text("one")
+    assert desk.find(), "nobody has accepted it"
+
+
+async def test_nothing_closes_while_an_agent_that_could_put_it_back_works(desk, nursery):
+    desk.find()
+    desk.house.spawn("bert", "go")
+    nursery.start_soon(desk.findings.run)
+    desk.file.unlink()
+    await desk.findings.close_settled()
+    assert desk.numbers
+    desk.house.begin("bert")
+    desk.house.finish("bert")
+    await desk.until_closed(desk.numbers[0])
+
+
+async def test_what_is_gone_is_not_refused(desk):
+    desk.find()
+    (number,) = desk.numbers
+    desk.file.unlink()
+    await desk.accept(number)
+    assert desk.numbers == []
+    assert desk.house.told("anna", "workspace:closed")
+    assert not desk.house.told("anna", "workspace:accepted")
+
+
+async def test_a_refusal_rings_no_second_bell(desk):
+    desk.find()
+    (before,) = desk.agent.findings
+    desk.house.clock.time += 60
+    desk.file.write_text("two")
+    with pytest.raises(Refused):
+        await desk.accept()
+    (after,) = desk.agent.findings
+    assert (after.number != before.number, after.time) == (True, before.time)
+
+
+async def test_the_same_finding_of_all_who_share_the_workspace_is_accepted(desk):
+    desk.house.spawn("bert", "go")
+    desk.house.spawn("cleo", "go")
+    bert, cleo = desk.house.agent("bert"), desk.house.agent("cleo")
+    found = found_in(str(desk.file), "made by the agent", [str(desk.file)], (str(desk.file.parent), *roots_of(bert)))
+    desk.findings.record(bert.id, None, [found, Found("/w", "of its own")])
+    desk.find()
+    await desk.accept()
+    assert [one.text for one in desk.house.agent("bert").findings] == ["of its own"]
+    assert desk.house.told("bert", "workspace:accepted") == [("workspace:accepted", f"accepted: {desk.file}")]
+    assert not desk.findings.record(cleo.id, None, [found]), "found by a turn that ended later"
+    desk.house.spawn("dora", "go", workspace="/elsewhere")
+    assert desk.findings.record(desk.house.agent("dora").id, None, [found]), "it doesn't share the workspace"
+    desk.file.write_text("two")
+    assert desk.findings.record(cleo.id, None, [found_in(*found[:2], found.files, roots_of(cleo))])

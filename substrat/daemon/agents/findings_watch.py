@@ -1,0 +1,88 @@
+"""Watches the directories that hold findings' files, so that a finding closes soon after a person has removed them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
+
+import structlog
+import trio
+
+from substrat.core.agents.lifecycle import LIVE_PHASES
+from substrat.daemon.agents.wakeup import Wakeup
+from substrat.daemon.kernel.inotify import EntryWatcher
+from substrat.errors import StorageFailed
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from substrat.daemon.agents.registry import Registry
+
+log = structlog.get_logger("substrat.findings")
+
+_MOST = 1000
+"""Directories that are watched: the user has some ten thousand watches. Findings elsewhere close at the next turn's end."""
+_PAUSE = 0.5
+"""Seconds between two looks: an agent that works in such a directory may change its names at any rate."""
+
+
+async def run(registry: Registry, close: Callable[[], Awaitable[None]]) -> None:
+    """Have findings closed when something has changed beside their files, until cancelled.
+
+    Args:
+        registry: the agents.
+        close: looks at all findings, and closes those that are settled.
+    """
+    wanted = Wakeup()
+    known: dict[str, tuple[bool, tuple[int, ...]]] = {}
+
+    def look_at(agents: Iterable[str]) -> None:
+        """Look soon if a sandbox may have ended, or a finding has come."""
+        for agent in filter(None, map(registry.get, agents)):
+            now = agent.phase in LIVE_PHASES, tuple(finding.number for finding in agent.findings)
+            if known.get(agent.id, (False, ())) != now:
+                known[agent.id] = now
+                wanted.set()
+
+    registry.observe(look_at)
+    with closing(EntryWatcher()) as watcher:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_notice, watcher, wanted)
+            watched: set[int] = set()
+            while True:
+                wanted.clear()
+                watched = _watch(registry, watcher, watched)
+                try:
+                    await close()
+                except StorageFailed as problem:
+                    log.error("a finding that is settled stays open", reason=problem.message)  # noqa: TRY400
+                await wanted.wait()
+
+
+async def _notice(watcher: EntryWatcher, wanted: Wakeup) -> None:
+    while True:
+        await watcher.wait()
+        await trio.sleep(_PAUSE)
+        watcher.changes(())  # which names they are doesn't matter
+        wanted.set()
+
+
+def _watch(registry: Registry, watcher: EntryWatcher, watched: set[int]) -> set[int]:
+    """Watch the directories of open findings' files, and those above, which may be renamed; return the watches' numbers."""
+    places: dict[str, None] = {}
+    for agent, finding in ((one, finding) for one in registry.agents for finding in one.findings):
+        for directory in dict.fromkeys(map(os.path.dirname, finding.files)):
+            places[directory] = None
+            outer = os.path.dirname(directory)
+            while outer not in places and is_within(outer, agent.host_directory):
+                places[outer] = None
+                outer = os.path.dirname(outer)
+    found: set[int] = set()
+    for directory in list(places)[:_MOST]:
+        with suppress(OSError):  # it is gone, or there are no watches left
+            found.add(watcher.watch(directory))
+    for number in watched - found:
+        watcher.forget(number)
+    return found
