@@ -30,7 +30,7 @@ ROOMS: dict[str, int] = {
     "substrat/core/workspaces": 1650,
     "substrat/cursor_api": 1450,
     "substrat/daemon": 700,
-    "substrat/daemon/agents": 2050,
+    "substrat/daemon/agents": 2200,
     "substrat/daemon/chats": 350,
     "substrat/daemon/clones": 3800,
     "substrat/daemon/families": 1650,
@@ -47,12 +47,12 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 2150,
     "substrat/web": 850,
     "substrat/web/page": 2300,
-    "tests": 51300,
+    "tests": 51400,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480
 LONG_FILES: dict[str, int] = {
-    "substrat/daemon/app.py": 513,
+    "substrat/daemon/app.py": 514,
     "substrat/daemon/clones/repository.py": 481,
     "substrat/protocol/objects.py": 559,
     "substrat/web/page/page.js": 2046,
@@ -67,14 +67,14 @@ LONG_FILES: dict[str, int] = {
     "tests/model/reference.py": 701,
     "tests/model/test_daemon.py": 543,
     "tests/redteam/test_doors.py": 584,
-    "tests/system/story.py": 532,
+    "tests/system/story.py": 533,
     "tests/system/test_exec.py": 592,
     "tests/system/test_full_disk.py": 531,
     "tests/system/test_landing.py": 592,
     "tests/systemd/conftest.py": 501,
 }
 LONGEST_FUNCTION = 70
-LONG_FUNCTIONS = {"substrat/daemon/app.py run": 173}
+LONG_FUNCTIONS = {"substrat/daemon/app.py run": 174}
 LONG_CALLS: dict[str, int] = {
     "mcp_server": 1,
     "sandbox": 9,
