@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents.records import Closed
 from substrat.daemon.state.database import Database
-from substrat.daemon.state.rows import CLONES, LANDINGS, LEFT_REFS, WORKED_IN, WorkedInRow
+from substrat.daemon.state.rows import CLONES, LANDINGS, LEFT_REFS, WORKED_IN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,12 +59,12 @@ class CloneQueries(Database):
     def worked_in(self) -> dict[str, frozenset[str]]:
         """Load the directories in which agents have worked in place, each with the objects that were borrowed before."""
         rows = WORKED_IN.read_all(self._db.execute(WORKED_IN.select).fetchall())
-        return {row.root: frozenset(row.borrowed) for row in rows}
+        return {root: frozenset(borrowed) for root, borrowed in rows}
 
     def note_worked_in(self, roots: Iterable[str], borrowed: Iterable[str]) -> None:
         """Note the objects that repositories in some directories borrow, before an agent works there."""
         found = tuple(sorted(borrowed))
-        self._db.executemany(_NOTE_WORKED_IN, [WORKED_IN.write(WorkedInRow(root, found)) for root in roots])
+        self._db.executemany(_NOTE_WORKED_IN, [WORKED_IN.write(None, root=root, borrowed=found) for root in roots])
 
     # Landings
 

@@ -280,4 +280,5 @@ def _state(row: ItemRow, answered: bool) -> str:
 
 
 def _item(values: Any) -> Item:
-    return Item(**ITEMS.fields_of(ITEMS.read(values), "turn", "about", "closed", "awaited"))
+    row = ITEMS.read(values)
+    return Item(**{name: getattr(row, name) for name in Item.__slots__})

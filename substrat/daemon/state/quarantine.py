@@ -28,15 +28,14 @@ from substrat.daemon.state.rows import (
     ITEMS,
     TABLES,
     TURNS,
-    AgentRow,
     ItemRow,
-    TurnRow,
 )
 from substrat.daemon.state.tables import RowDamaged, Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from substrat.core.agents.records import Agent, Turn
     from substrat.daemon.state.store import Store
 
 _ROWS_AT_ONCE = 1000
@@ -107,8 +106,8 @@ class _Scan:
         self._db = db
         self.agents: dict[str, str] = {}
         self.rows: list[_Row] = []
-        self._known: dict[str, AgentRow] = {}
-        self._newest: dict[str, TurnRow] = {}
+        self._known: dict[str, Agent] = {}
+        self._newest: dict[str, Turn] = {}
         self._turns: dict[str, str] = {}
         looks: dict[Table[Any], Callable[[Any, Callable[[str], _Row]], None]] = {
             AGENTS: self._look_at_agent, TURNS: self._look_at_turn, ITEMS: self._look_at_item
@@ -153,12 +152,12 @@ class _Scan:
         else:
             self.rows.append(row)
 
-    def _look_at_agent(self, row: AgentRow, _found: Callable[[str], _Row]) -> None:
+    def _look_at_agent(self, row: Agent, _found: Callable[[str], _Row]) -> None:
         self._known[row.id] = row
 
-    def _look_at_turn(self, row: TurnRow, found: Callable[[str], _Row]) -> None:
+    def _look_at_turn(self, row: Turn, found: Callable[[str], _Row]) -> None:
         if row.agent not in self._ids:
-            self._blame(TURNS, row, found("turns.agent is no agent there is"))
+            self._blame(TURNS, (row.id, row.agent), found("turns.agent is no agent there is"))
             return
         self._turns[row.id] = row.agent
         newest = self._newest.get(row.agent)
@@ -188,11 +187,12 @@ class _Scan:
                 self.agents.setdefault(row.id, "agents.phase is 'queued', and nothing waits for it")
             if row.name in names:
                 self.agents.setdefault(row.id, "agents.name is another agent's")
-            if row.session_id in sessions:
+            session = {row.session.id} if row.session is not None else set()
+            if session & sessions:
                 self.agents.setdefault(row.id, "agents.session_id is another agent's")
             if row.id not in self.agents:
                 names.add(row.name)
-                sessions.update({row.session_id} - {None})  # type: ignore[arg-type]
+                sessions |= session
 
 
 def _has_no_rowid(db: sqlite3.Connection, table: Table[Any]) -> bool:

@@ -1,12 +1,9 @@
-"""The rows of the state: each table's columns, written down once, with their types and the check that each value passes.
+"""The rows of the state: each table's columns, written down once, with the check that each value passes.
 
-A table has the columns that a NamedTuple is annotated with, for example:
+A table is given its columns and the constructor of a record that takes their values in the same order, for example:
 
-    class EventRow(NamedTuple):
-        cursor: Annotated[int, NUMBER]
-        agent: Annotated[str, IDENTIFIER]
+    GATES = Table("gates", Gate, columns={"login": WORDS, "blamed": IDENTIFIER, …})
 
-Where rows have the fields of a record, in their order, the table is given the record and its columns, as `REMINDERS` is.
 `Table` makes the lists of columns for SELECT and INSERT, the decoding and the encoding from it. `store` reads rows with the
 same functions with which `quarantine` tries at each start whether a row can be read, `database` refuses a file that lacks
 one of these tables or columns, and the schema is compared with them by a test.
@@ -14,14 +11,25 @@ one of these tables or columns, and the schema is compared with them by a test.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import AgentSettings, Closed, Completion, Finding, Intent, ItemKind, Outcome
+from substrat.core.agents.records import (
+    Agent,
+    Closed,
+    Completion,
+    Finding,
+    Intent,
+    ItemKind,
+    Outcome,
+    Process,
+    Session,
+    Turn,
+)
 from substrat.core.agents.reminding import Reminder
-from substrat.core.agents.rights import SharedPath  # noqa: TC001 - get_type_hints looks it up
-from substrat.core.agents.stop_reason import StopReason  # noqa: TC001 - get_type_hints looks it up
+from substrat.core.agents.rights import Policy
+from substrat.core.agents.usage import Tokens
 from substrat.core.families.account_gate import Gate
 from substrat.core.families.waits import Wait, WaitMode
 from substrat.core.workspaces.clone_life import as_read
@@ -68,71 +76,48 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class AgentRow(NamedTuple):
-    """An agent; its turn has a row of its own."""
-
-    id: Annotated[str, IDENTIFIER]
-    name: Annotated[str, NAME]
-    phase: Annotated[Phase, member_of(Phase)]
-    workspace: Annotated[str, PATH]
-    model: Annotated[str, WORDS]
-    network: Annotated[Network, member_of(Network)]
-    parent: Annotated[str | None, or_null(IDENTIFIER)]
-    created_at: Annotated[float, MOMENT]
-    session_id: Annotated[str | None, or_null(IDENTIFIER)]
-    session_stored: Annotated[bool, FLAG]
-    status: Annotated[str, PROSE]
-    attempts: Annotated[int, COUNT]
-    retry_at: Annotated[float | None, or_null(MOMENT)]
-    restored_at: Annotated[tuple[float, ...], MOMENTS]
-    allow: Annotated[tuple[str, ...], ALLOW]
-    binds: Annotated[tuple[SharedPath, ...], BINDS]
-    since: Annotated[float, MOMENT]
-    accepted_turn: Annotated[str | None, or_null(IDENTIFIER)]
-    address: Annotated[int | None, or_null(ADDRESS)]
-    needs: Annotated[tuple[str, ...], NAMES]
-    unmet: Annotated[str | None, or_null(PROSE)]
-    last: Annotated[str | None, or_null(PROSE)]
-    input_tokens: Annotated[int, BITS_63]
-    output_tokens: Annotated[int, BITS_63]
-    told: Annotated[str | None, or_null(WORDS)]
-    together: Annotated[bool, FLAG]
-    directory: Annotated[str | None, or_null(IDENTIFIER)]
-    shared: Annotated[str | None, or_null(IDENTIFIER)]
-    settings: Annotated[AgentSettings, SETTINGS]
+_AGENT: dict[str, Column] = {
+    "id": IDENTIFIER, "name": NAME, "phase": member_of(Phase), "workspace": PATH, "model": WORDS,
+    "network": member_of(Network), "parent": or_null(IDENTIFIER), "created_at": MOMENT, "session_id": or_null(IDENTIFIER),
+    "session_stored": FLAG, "status": PROSE, "attempts": COUNT, "retry_at": or_null(MOMENT), "restored_at": MOMENTS,
+    "allow": ALLOW, "binds": BINDS, "since": MOMENT, "accepted_turn": or_null(IDENTIFIER), "address": or_null(ADDRESS),
+    "needs": NAMES, "unmet": or_null(PROSE), "last": or_null(PROSE), "input_tokens": BITS_63, "output_tokens": BITS_63,
+    "told": or_null(WORDS), "together": FLAG, "directory": or_null(IDENTIFIER), "shared": or_null(IDENTIFIER),
+    "settings": SETTINGS,
+}  # fmt: skip
+"""An agent; its turn has a row of its own."""
 
 
-class TurnRow(NamedTuple):
-    """A turn."""
+def _agent(*values: Any) -> Agent:
+    row = dict(zip(_AGENT, values, strict=True))
+    session, stored = row.pop("session_id"), row.pop("session_stored")
+    if session is None and stored:
+        raise ValueError("session_id is gone")
+    return Agent(
+        session=Session(session, stored) if session is not None else None,
+        policy=Policy(row.pop("network"), row.pop("allow"), row.pop("binds")),
+        tokens=Tokens(row.pop("input_tokens"), row.pop("output_tokens")), **row,
+    )  # fmt: skip
 
-    id: Annotated[str, IDENTIFIER]
-    agent: Annotated[str, IDENTIFIER]
-    number: Annotated[int, NUMBER]
-    started_at: Annotated[float, MOMENT]
-    pid: Annotated[int | None, or_null(PID)]
-    start_time: Annotated[int | None, or_null(BITS_63)]
-    boot_id: Annotated[str | None, or_null(WORDS)]
-    offset: Annotated[int, COUNT]
-    stop: Annotated[StopReason | None, or_null(STOP_REASON)]
-    reported: Annotated[bool, FLAG]
-    outcome: Annotated[Outcome | None, or_null(member_of(Outcome))]
-    ended_at: Annotated[float | None, or_null(MOMENT)]
-    exit_code: Annotated[int | None, or_null(EXIT_CODE)]
-    result: Annotated[str | None, or_null(PROSE)]
-    usage: Annotated[dict[str, int] | None, or_null(USAGE)]
-    error: Annotated[str | None, or_null(PROSE)]
-    contacted: Annotated[bool, FLAG]
-    paused: Annotated[float, MOMENT]
-    frozen_at: Annotated[float | None, or_null(MOMENT)]
-    heard_at: Annotated[float | None, or_null(MOMENT)]
-    unsettled: Annotated[bool, FLAG]
-    report: Annotated[str | None, or_null(PROSE)]
-    completion: Annotated[Completion | None, or_null(member_of(Completion))]
-    login: Annotated[str | None, or_null(WORDS)]
-    refused: Annotated[str | None, or_null(WORDS)]
-    begun_at: Annotated[float | None, or_null(MOMENT)]
-    model: Annotated[str | None, or_null(WORDS)]
-    replaced: Annotated[str | None, or_null(PATH)]
+
+_TURN: dict[str, Column] = {
+    "id": IDENTIFIER, "agent": IDENTIFIER, "number": NUMBER, "started_at": MOMENT, "pid": or_null(PID),
+    "start_time": or_null(BITS_63), "boot_id": or_null(WORDS), "offset": COUNT, "stop": or_null(STOP_REASON),
+    "reported": FLAG, "outcome": or_null(member_of(Outcome)), "ended_at": or_null(MOMENT),
+    "exit_code": or_null(EXIT_CODE), "result": or_null(PROSE), "usage": or_null(USAGE), "error": or_null(PROSE),
+    "contacted": FLAG, "paused": MOMENT, "frozen_at": or_null(MOMENT), "heard_at": or_null(MOMENT), "unsettled": FLAG,
+    "report": or_null(PROSE), "completion": or_null(member_of(Completion)), "login": or_null(WORDS),
+    "refused": or_null(WORDS), "begun_at": or_null(MOMENT), "model": or_null(WORDS),
+    "replaced": or_null(PATH),
+}  # fmt: skip
+
+
+def _turn(*values: Any) -> Turn:
+    row = dict(zip(_TURN, values, strict=True))
+    pid, start_time, boot_id = row.pop("pid"), row.pop("start_time"), row.pop("boot_id")
+    if not (pid is None) == (start_time is None) == (boot_id is None):
+        raise ValueError("pid doesn't go with start_time and boot_id")
+    return Turn(process=Process(pid, start_time, boot_id) if pid is not None else None, **row)
 
 
 class ItemRow(NamedTuple):
@@ -143,39 +128,39 @@ class ItemRow(NamedTuple):
     agent's request until that agent has an answer, or is told that there will be none.
     """
 
-    id: Annotated[int, NUMBER]
-    agent: Annotated[str | None, or_null(IDENTIFIER)]
-    kind: Annotated[ItemKind, member_of(ItemKind)]
-    sender: Annotated[str, WORDS]
-    sender_name: Annotated[str, WORDS]
-    text: Annotated[str, PROSE]
-    time: Annotated[float, MOMENT]
-    turn: Annotated[str | None, or_null(IDENTIFIER)]
-    about: Annotated[str | None, or_null(IDENTIFIER)]
-    closed: Annotated[Closed | None, or_null(member_of(Closed))]
-    cause: Annotated[int | None, or_null(NUMBER)]
-    intent: Annotated[Intent | None, or_null(member_of(Intent))] = None
-    reply_to: Annotated[int | None, or_null(NUMBER)] = None
-    options: Annotated[tuple[str, ...] | None, or_null(NAMES)] = None
-    default_answer: Annotated[str | None, or_null(PROSE)] = None
-    deadline: Annotated[float | None, or_null(MOMENT)] = None
-    awaited: Annotated[bool, FLAG] = False
+    id: int
+    agent: str | None
+    kind: ItemKind
+    sender: str
+    sender_name: str
+    text: str
+    time: float
+    turn: str | None
+    about: str | None
+    closed: Closed | None
+    cause: int | None
+    intent: Intent | None = None
+    reply_to: int | None = None
+    options: tuple[str, ...] | None = None
+    default_answer: str | None = None
+    deadline: float | None = None
+    awaited: bool = False
 
 
 class EventRow(NamedTuple):
     """An event as it is stored: where the agent's line is, or the daemon's own text, data and the event that led to it."""
 
-    cursor: Annotated[int, NUMBER]
-    agent: Annotated[str, IDENTIFIER]
-    turn: Annotated[str | None, or_null(IDENTIFIER)]
-    time: Annotated[float, MOMENT]
-    kind: Annotated[str, WORDS]
-    text: Annotated[str | None, or_null(PROSE)]
-    offset: Annotated[int | None, or_null(COUNT)]
-    length: Annotated[int | None, or_null(COUNT)]
-    checksum: Annotated[int | None, or_null(BITS_32)]
-    data: Annotated[str | None, or_null(DATA)] = None
-    cause: Annotated[int | None, or_null(NUMBER)] = None
+    cursor: int
+    agent: str
+    turn: str | None
+    time: float
+    kind: str
+    text: str | None
+    offset: int | None
+    length: int | None
+    checksum: int | None
+    data: str | None = None
+    cause: int | None = None
 
 
 _CLONE: dict[str, Column] = {
@@ -198,40 +183,37 @@ def _clone(*values: Any) -> Clone:
     return as_read(Clone(agent=row.pop("id"), kept=kept, **row))
 
 
-class WorkedInRow(NamedTuple):
-    """A directory in which an agent has worked in place, and the objects that repositories there borrowed before."""
-
-    root: Annotated[str, PATH]
-    borrowed: Annotated[tuple[str, ...], NAMES]
-
-
-def _agent_contradicts_itself(row: AgentRow) -> str | None:
-    return "session_id is gone" if row.session_id is None and row.session_stored else None
-
-
-def _turn_contradicts_itself(row: TurnRow) -> str | None:
-    given = [value is not None for value in (row.pid, row.start_time, row.boot_id)]
-    return "pid doesn't go with start_time and boot_id" if any(given) != all(given) else None
-
-
-def _item_contradicts_itself(row: ItemRow) -> str | None:
+def _item(*values: Any) -> ItemRow:
+    row = ItemRow(*values)
     if row.turn is not None and row.closed is not None:
-        return "turn doesn't go with closed"
-    if row.kind is ItemKind.MESSAGE:
-        return None
+        raise ValueError("turn doesn't go with closed")
     is_operators = row.kind in {ItemKind.QUESTION, ItemKind.MERGE}
-    return "kind doesn't go with agent" if is_operators == (row.agent is not None) else None
+    if row.kind is not ItemKind.MESSAGE and is_operators == (row.agent is not None):
+        raise ValueError("kind doesn't go with agent")
+    return row
 
 
-def _event_contradicts_itself(row: EventRow) -> str | None:
-    given = [value is not None for value in (row.offset, row.length, row.checksum)]
-    return "offset doesn't go with length and checksum" if any(given) != all(given) else None
+def _event(*values: Any) -> EventRow:
+    row = EventRow(*values)
+    if not (row.offset is None) == (row.length is None) == (row.checksum is None):
+        raise ValueError("offset doesn't go with length and checksum")
+    return row
 
 
-AGENTS = Table("agents", AgentRow, "id", with_agent=True, contradiction=_agent_contradicts_itself)
-TURNS = Table("turns", TurnRow, "agent", with_agent=True, contradiction=_turn_contradicts_itself)
-ITEMS = Table("items", ItemRow, "agent", with_agent=True, contradiction=_item_contradicts_itself)
-EVENTS = Table("events", EventRow, "agent", contradiction=_event_contradicts_itself)
+AGENTS = Table("agents", _agent, "id", with_agent=True, columns=_AGENT)
+TURNS = Table("turns", _turn, "agent", with_agent=True, columns=_TURN)
+ITEMS = Table("items", _item, "agent", with_agent=True, columns={
+    "id": NUMBER, "agent": or_null(IDENTIFIER), "kind": member_of(ItemKind), "sender": WORDS, "sender_name": WORDS,
+    "text": PROSE, "time": MOMENT, "turn": or_null(IDENTIFIER), "about": or_null(IDENTIFIER),
+    "closed": or_null(member_of(Closed)), "cause": or_null(NUMBER), "intent": or_null(member_of(Intent)),
+    "reply_to": or_null(NUMBER), "options": or_null(NAMES), "default_answer": or_null(PROSE), "deadline": or_null(MOMENT),
+    "awaited": FLAG,
+})  # fmt: skip
+EVENTS = Table("events", _event, "agent", columns={
+    "cursor": NUMBER, "agent": IDENTIFIER, "turn": or_null(IDENTIFIER), "time": MOMENT, "kind": WORDS,
+    "text": or_null(PROSE), "offset": or_null(COUNT), "length": or_null(COUNT), "checksum": or_null(BITS_32),
+    "data": or_null(DATA), "cause": or_null(NUMBER),
+})  # fmt: skip
 REMINDERS = Table("reminders", Reminder, "agent", columns={
     "id": NUMBER, "agent": IDENTIFIER, "due": MOMENT, "text": PROSE, "every": or_null(PERIOD), "times": or_null(COUNT),
     "until": or_null(MOMENT),
@@ -278,7 +260,8 @@ REMOVED_AGENTS: Table[Any] = Table("removed_agents", columns={"id": IDENTIFIER})
 """Agents whose rows are gone and whose files may still be there."""
 MOUNT_POINTS: Table[Any] = Table("mount_points", columns={"path": PATH})
 """Placeholders that were made in a workspace to be mounted over."""
-WORKED_IN = Table("worked_in", WorkedInRow)
+WORKED_IN: Table[Any] = Table("worked_in", columns={"root": PATH, "borrowed": NAMES})
+"""Directories in which agents have worked in place, and the objects that repositories there borrowed before."""
 DAMAGED: Table[Any] = Table("damaged", columns={
     "id": COUNT, "time": MOMENT, "agent": or_null(WORDS), "origin": WORDS, "reason": PROSE, "row": PROSE,
 })  # fmt: skip

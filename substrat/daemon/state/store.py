@@ -7,9 +7,6 @@ import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.agents.records import Agent, Finding, Process, Session, Turn
-from substrat.core.agents.rights import Policy
-from substrat.core.agents.usage import Tokens
 from substrat.daemon.kernel.fingerprint import content_of
 from substrat.daemon.state.clone_queries import CloneQueries
 from substrat.daemon.state.columns import ANSWER, USAGE
@@ -17,13 +14,14 @@ from substrat.daemon.state.database import unusable
 from substrat.daemon.state.event_queries import EventQueries
 from substrat.daemon.state.gate_queries import GateQueries
 from substrat.daemon.state.item_queries import ItemQueries
-from substrat.daemon.state.rows import AGENTS, CALLS, FINDINGS, REMINDERS, TABLES, TURNS, AgentRow, TurnRow
+from substrat.daemon.state.rows import AGENTS, CALLS, FINDINGS, REMINDERS, TABLES, TURNS
 from substrat.daemon.state.total_queries import TotalQueries
 from substrat.daemon.state.wait_queries import WaitQueries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from substrat.core.agents.records import Agent, Finding, Turn
     from substrat.core.agents.reminding import Reminder
 
 
@@ -88,7 +86,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def _agents(self) -> list[Agent]:
         newest = self._db.execute(_NEWEST_TURNS).fetchall()
-        turns = {row.agent: _turn(row) for row in TURNS.read_all(newest)}
+        turns = {turn.agent: turn for turn in TURNS.read_all(newest)}
         findings: dict[str, list[Finding]] = {}
         for finding in self.open_findings():
             findings.setdefault(finding.agent, []).append(finding)
@@ -102,16 +100,15 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         found = AGENTS.read_all(self._db.execute(f"{AGENTS.select} ORDER BY created_at, rowid").fetchall())
         return [
             replace(
-                _agent(row, turns.get(row.id), waiting.get(row.id, 0), tuple(findings.get(row.id, ()))),
-                clone=clones.get(row.id),
-            )
-            for row in found
-        ]
+                agent, turn=turns.get(agent.id), waiting=waiting.get(agent.id, 0), clone=clones.get(agent.id),
+                findings=tuple(findings.get(agent.id, ())),
+            ) for agent in found
+        ]  # fmt: skip
 
     def turn(self, turn_id: str) -> Turn | None:
         """Load one turn."""
         row = self._db.execute(f"{TURNS.select} WHERE id = ?", (turn_id,)).fetchone()
-        return _turn(TURNS.read(row)) if row else None
+        return TURNS.read(row) if row else None
 
     def turn_number(self, turn_id: str) -> int | None:
         """Load a turn's number alone: its row may hold a result of a megabyte."""
@@ -132,7 +129,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         )
         turns, size = [], 0
         for values in found:
-            turns.append(_turn(TURNS.read(values)))
+            turns.append(TURNS.read(values))
             size += len(turns[-1].result or "") + len(turns[-1].error or "")
             if most is not None and size > most:
                 break
@@ -306,19 +303,3 @@ _NEWEST_TURNS = (
     f"SELECT {_ABRIDGED} FROM turns JOIN (SELECT agent AS owner, max(number) AS newest FROM turns GROUP BY agent) "  # noqa: S608 - constants
     "ON agent = owner AND number = newest"
 )
-
-
-def _agent(row: AgentRow, turn: Turn | None, waiting: int, findings: tuple[Finding, ...]) -> Agent:
-    session = Session(row.session_id, row.session_stored) if row.session_id is not None else None
-    policy = Policy(row.network, row.allow, row.binds)
-    tokens = Tokens(row.input_tokens, row.output_tokens)
-    others = ("network", "allow", "binds", "session_id", "session_stored", "input_tokens", "output_tokens")
-    same = AGENTS.fields_of(row, *others)
-    return Agent(policy=policy, session=session, waiting=waiting, turn=turn, findings=findings, tokens=tokens, **same)
-
-
-def _turn(row: TurnRow) -> Turn:
-    process = None
-    if row.pid is not None and row.start_time is not None and row.boot_id is not None:
-        process = Process(row.pid, row.start_time, row.boot_id)
-    return Turn(process=process, **TURNS.fields_of(row, "pid", "start_time", "boot_id"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from substrat.errors import StateUnusable
 
@@ -24,11 +24,11 @@ class Table(Generic[R]):
 
     Args:
         name: its name.
-        row: makes a record from the values of the columns, in their order; None: a row becomes a tuple.
+        row: makes a record from the values of the columns, in their order; raises ValueError for values that can't go
+            together. None: a row becomes a tuple.
         owner: the column that names the agent a row belongs to; None where rows belong to no agent.
         with_agent: whether an agent is set aside for a row of it that can't be read; otherwise the row alone is.
-        contradiction: finds values that can't go together in a row whose values can each be read.
-        columns: the columns by name; None: those that `row` is annotated with.
+        columns: the columns by name.
     """
 
     def __init__(
@@ -38,12 +38,8 @@ class Table(Generic[R]):
         owner: str | None = None,
         *,
         with_agent: bool = False,
-        contradiction: Callable[[R], str | None] | None = None,
-        columns: dict[str, Column] | None = None,
+        columns: dict[str, Column],
     ) -> None:
-        if columns is None:
-            hints = get_type_hints(row, include_extras=True)
-            columns = {column: hint.__metadata__[0] for column, hint in hints.items()}
         self.column_kinds = columns
         self.name = name
         self.owner = owner
@@ -60,7 +56,6 @@ class Table(Generic[R]):
         self._row: Callable[..., R] = row or _as_tuple  # type: ignore[assignment]
         self._readers = tuple(column.read for column in columns.values())
         self._writers = tuple((place, column.write) for place, column in enumerate(columns.values()) if column.write)
-        self._contradiction = contradiction
 
     def insert(self, how: str = "INSERT", without: tuple[str, ...] = ()) -> str:
         """Return the statement that inserts a row.
@@ -99,12 +94,9 @@ class Table(Generic[R]):
             RowDamaged: a value can't have been written by the daemon.
         """
         try:
-            row = self._row(*[read(value) for read, value in zip(self._readers, values, strict=True)])
-        except (ValueError, RecursionError):
-            raise self._damage(values) from None
-        if self._contradiction is not None and (complaint := self._contradiction(row)) is not None:
-            raise RowDamaged(f"{self.name}.{complaint}")
-        return row
+            return self._row(*[read(value) for read, value in zip(self._readers, values, strict=True)])
+        except (ValueError, RecursionError) as problem:
+            raise self._damage(values, problem) from None
 
     def read_all(self, found: Sequence[Sequence[Any]]) -> list[R]:
         """Decode many rows, several times as fast as one by one: equal values of a column are decoded once.
@@ -122,22 +114,16 @@ class Table(Generic[R]):
             read_rows = list(starmap(self._row, zip(*decoded, strict=True)))
         except (ValueError, RecursionError):
             return [self.read(values) for values in found]  # which raises, with the column's name
-        if self._contradiction is not None and any(map(self._contradiction, read_rows)):
-            return [self.read(values) for values in found]
         return read_rows
 
-    def _damage(self, values: Sequence[Any]) -> RowDamaged:
+    def _damage(self, values: Sequence[Any], problem: Exception) -> RowDamaged:
         complaints = []
         for name, read, value in zip(self.names, self._readers, values, strict=True):
             try:
                 read(value)
-            except (ValueError, RecursionError) as problem:
-                complaints.append(f"{self.name}.{name} {problem}")
-        return RowDamaged("; ".join(complaints))
-
-    def fields_of(self, row: R, *without: str) -> dict[str, Any]:
-        """Return a row's values by column, for a record's attributes of the same names, without some columns."""
-        return {name: getattr(row, name) for name in self.names if name not in without}
+            except (ValueError, RecursionError) as complaint:
+                complaints.append(f"{self.name}.{name} {complaint}")
+        return RowDamaged("; ".join(complaints or [f"{self.name}.{problem}"]))
 
     def write(self, record: object, **others: object) -> list[Any]:
         """Encode a record, in the order of `columns`: each is its attribute of that name, or given by name.
