@@ -83,7 +83,10 @@ class GitScan:
         found = self._record.stat(directory, path, name)
         if found is not None:
             self._record.protect(f"{path}/{name}", found)
-        elif f"{path}/{name}" not in self._record.links:
+        elif f"{path}/{name}" not in self._record.links and not (
+            # git takes the placeholder for another worktree's, in which it finds no tables, and refuses each commit.
+            name == "commondir" and git_written.keeps_refs_in_tables(path)
+        ):
             self._record.missing[f"{path}/{name}"] = None
 
     def _is_kept(self, directory: int, path: str, name: str) -> bool:

@@ -31,6 +31,15 @@ _CONFIG_BYTES = 1 << 20
 _REFTABLE = re.compile(rb"^\s*refstorage\s*=\s*reftable\s*$", re.IGNORECASE | re.MULTILINE)
 
 
+def keeps_refs_in_tables(common: str) -> bool:
+    """Say whether a repository keeps its refs in the form `reftable`, by its configuration.
+
+    Args:
+        common: the git directory that all its worktrees share.
+    """
+    return _REFTABLE.search(nofollow.read_small(f"{common}/config", _CONFIG_BYTES) or b"") is not None
+
+
 def obstacle(own: str, common: str, branch: str) -> str | None:
     """Say why git on the host must not move a branch where it is checked out now; None: it may.
 
@@ -56,7 +65,7 @@ def obstacle(own: str, common: str, branch: str) -> str | None:
 
 def _chained(own: str, common: str, branch: str) -> str | None:
     """Say which ref leads to another one: git writes the logs of all on the way."""
-    if _REFTABLE.search(nofollow.read_small(f"{common}/config", _CONFIG_BYTES) or b""):
+    if keeps_refs_in_tables(common):
         return None  # it has neither refs nor logs in files of their own
     head = nofollow.read_small(f"{own}/HEAD", _HEAD_BYTES) or b""
     if os.fsdecode(head).rstrip("\n") != f"ref: refs/heads/{branch}":

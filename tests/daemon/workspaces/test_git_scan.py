@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from substrat.daemon.workspaces import placeholders
+from substrat.daemon.workspaces import placeholders, protected_paths
 from substrat.daemon.workspaces.scan_record import Bounds
 from substrat.daemon.workspaces.workspace_scan import scan
 from substrat.errors import WorkspaceUnusable
@@ -257,6 +257,20 @@ def test_a_link_at_a_directory_of_objects_is_told_and_mounted_over_nothing(repos
     found = scan(str(repository))
     assert any(f"links can't be protected: {path}" in note for note in found.notes)
     assert not [one for one in found.mounts if one.startswith(str(path))]
+
+
+def test_a_repository_whose_refs_are_in_tables_gets_no_directory_that_is_joined_to_it(repository):
+    """git could commit nothing there; one that is made all the same is told."""
+    before = scan(str(repository))
+    assert f"{repository}/.git/commondir" in before.missing
+    git(repository, "config", "core.repositoryFormatVersion", "1")
+    (repository / ".git/config").write_text(
+        (repository / ".git/config").read_text() + "[extensions]\n\trefStorage = reftable\n"
+    )
+    seen = scan(str(repository))
+    assert set(before.missing) - set(seen.missing) == {f"{repository}/.git/commondir"}
+    (repository / ".git/commondir").write_text("../x\n")
+    assert protected_paths.changes(seen, scan(str(repository))) == [f"{repository}/.git/commondir"]
 
 
 def test_a_branch_that_no_file_can_be_named_after_breaks_no_scan(repository):
