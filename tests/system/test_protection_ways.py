@@ -30,6 +30,20 @@ def test_the_names_of_a_bare_repository_hide_nothing_beside_or_below_them(house)
     assert (work / "a/.envrc").read_text() == (work / "a/objects/b/.envrc").read_text() == "export A=1\n"
 
 
+def test_a_workspace_with_too_many_protected_names_is_told_and_refused_once(house):
+    work = house.workspace()
+    house.start()
+    house.spawn("agent", work, "/shell for i in $(seq 12000); do : > x$i.code-workspace; done")
+    assert (
+        "has 12000 files like 'x1.code-workspace', which programs on your host obey"
+        in house.show("agent")["findings"][0]["text"]
+    )
+    house.ctl("send", "agent", "/say more", "--wait")
+    shown = house.show("agent")
+    assert (shown["state"], shown["turn"]["number"], shown["turn"]["outcome"]) == ("failed", 2, "error")
+    assert "at most 200 can be protected: move those that aren't yours elsewhere" in shown["turn"]["error"]
+
+
 def test_remotes_that_the_configuration_does_not_name_cannot_be_made(house):
     """`git push` goes where `.git/remotes/origin` says if no remote is configured, and a repository there has hooks."""
     work = house.workspace("work", git=True)

@@ -30,6 +30,8 @@ class Bounds(NamedTuple):
         patience: seconds altogether: a slow disk isn't waited for longer.
         mounts: paths that are protected below the workspace's top. bubblewrap's time grows with their square: 340 take
             half a second, 1,000 take 2.5 s.
+        top: protected names at a workspace's top of which there may be any number (`*.code-workspace`); one with more is
+            refused, because bubblewrap's arguments have an end.
         writable: nested git directories in which single files are read-only (some ten mounts each); those beyond are
             read-only as wholes, one mount each.
         git_mounts: mounts of nested repositories' directories and of whole git directories.
@@ -41,6 +43,7 @@ class Bounds(NamedTuple):
     seconds: float = 0.5
     patience: float = 5.0
     mounts: int = 240
+    top: int = 200
     writable: int = 16
     git_mounts: int = 500
     repositories: int = 500

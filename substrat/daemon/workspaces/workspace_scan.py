@@ -150,7 +150,14 @@ class _WorkspaceScan:
 
     def _of_workspace(self, kinds: dict[str, os.DirEntry[str]], path: str, *, top: bool) -> None:
         directory = os.path.basename(path)
-        for name in [name for name in kinds if protect.is_protected(name, directory)]:
+        names = [name for name in kinds if protect.is_protected(name, directory)]
+        alike = [name for name in names if name not in protect.NAMES]
+        if top and len(alike) > self._record.bounds.top:
+            raise WorkspaceUnusable(
+                f"{path} has {len(alike)} files like {min(alike)!r}, which programs on your host obey, and at most "
+                f"{self._record.bounds.top} can be protected: move those that aren't yours elsewhere"
+            )
+        for name in names:
             if not top and self._record.is_full(f"{path}/{name}"):
                 return
             if kinds[name].is_symlink():

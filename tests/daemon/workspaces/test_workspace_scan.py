@@ -118,6 +118,15 @@ def test_what_other_programs_run_unasked_is_protected_where_it_exists(work, path
     assert {path, path.partition("/")[0]} & found(work)["read_only"]
 
 
+def test_more_names_at_the_top_than_can_be_protected_are_refused(work):
+    for number in range(200):
+        (work / f"x{number}.code-workspace").touch()
+    assert len(found(work)["read_only"]) == 200
+    (work / "mise.prod.toml").touch()
+    with pytest.raises(WorkspaceUnusable, match=r"201 files like 'mise.prod.toml', .* at most 200 can be protected"):
+        scan(str(work))
+
+
 def test_what_holds_a_protected_name_cannot_be_renamed(work):
     (work / "a" / "b" / ".vscode").mkdir(parents=True)
     (work / "c" / "d").mkdir(parents=True)
