@@ -77,7 +77,8 @@ def test_worktrees_of_one_repository_pass_no_connections_where_that_is_forbidden
         assert refused.code == 1
         assert f"would share {git} with lender, which has the network host" in refused.error
         assert "a clone instead of a worktree" in refused.error
-    assert house.ctl("spawn", "alike", "-w", two, "--network", "host").err == ""
+    alike = house.ctl("spawn", "alike", "-w", two, "--network", "host").err
+    assert "alike works in another worktree of the repository of lender, and they have one stash" in alike
 
 
 def test_a_shared_git_directory_is_said_and_shown(house):

@@ -191,11 +191,22 @@ def refusal_of_mixed(claim: Claim, found: Iterable[Overlap]) -> str | None:
 
 def beside(names: Sequence[str]) -> str:
     """Say that other agents work in the same checkout as a new one."""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return (
-        f"works in the same directory as {', '.join(names[:_MOST_NAMED])}{more}, and each can overwrite the other's files: "
+        f"works in the same directory as {_listed(names)}, and each can overwrite the other's files: "
         "`--clone` gives an agent a clone of its own"
     )
+
+
+def linked(names: Sequence[str]) -> str:
+    """Say that other agents work in other worktrees of the repository of a new one."""
+    return (
+        f"works in another worktree of the repository of {_listed(names)}, and they have one stash: "
+        "`--clone` gives an agent a clone of its own"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else "")
 
 
 def notes(found: Iterable[Overlap]) -> Iterator[str]:

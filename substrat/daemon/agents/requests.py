@@ -81,10 +81,21 @@ class AgentRequests:
 
     def beside(self, agent: Agent) -> tuple[str, ...]:
         """Return the names of the agents that work in the same directory as one, none of them in a clone."""
-        if agent.clone is not None:
-            return ()
+        return tuple(other.name for other in self._in_place_with(agent) if other.workspace == agent.workspace)
+
+    def linked(self, agent: Agent) -> tuple[str, ...]:
+        """Return the names of the agents that work in other worktrees of one's repository, none of them in a clone."""
+        git = self._git(agent)
+        found = (other for other in self._in_place_with(agent) if other.workspace != agent.workspace)
+        return tuple(other.name for other in found if self._git(other) == git)
+
+    def _in_place_with(self, agent: Agent) -> list[Agent]:
+        """Return the other agents in place that haven't ended; none for an agent with a clone."""
         others = (other for other in self.registry.agents if other.id != agent.id and other.phase != Phase.ENDED)
-        return tuple(other.name for other in others if other.clone is None and other.workspace == agent.workspace)
+        return [other for other in others if other.clone is None] if agent.clone is None else []
+
+    def _git(self, agent: Agent) -> str:
+        return next(iter(self.registry.git_of(agent.workspace)), f"{agent.workspace}/.git")
 
     def send(self, name: str, prompt: str, by: str = BY_OPERATOR) -> tuple[Agent, int]:
         """Queue a prompt from the operator.

@@ -114,6 +114,8 @@ class AgentSpawn(OperatorRequest, frozen=True):
         notes = list(overlap.notes(requests.shared(agent)))
         if (beside := requests.beside(agent)) and await services.clones.wishes.is_in_repository(workspace):
             notes.append(overlap.beside(beside))
+        if linked := requests.linked(agent):
+            notes.append(overlap.linked(linked))
         if clone is not None:
             notes += await trio.to_thread.run_sync(_missing_objects, services.clones.repositories, clone)
             if clone.may_lack and (text := await services.clones.making.unfilled(agent)) is not None:
