@@ -40,14 +40,14 @@ ROOMS: dict[str, int] = {
     "substrat/daemon/servers": 2250,
     "substrat/daemon/state": 3000,
     "substrat/daemon/turns": 2450,
-    "substrat/daemon/workspaces": 2000,
+    "substrat/daemon/workspaces": 2050,
     "substrat/demo": 400,
     "substrat/inside": 1900,
     "substrat/protocol": 700,
     "substrat/standin": 2150,
     "substrat/web": 850,
     "substrat/web/page": 2300,
-    "tests": 51400,
+    "tests": 51450,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480
