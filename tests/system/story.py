@@ -345,12 +345,12 @@ class Story:
         self.until(lambda: self.attention("keeper") != "unsafe", "the end of the finding")
         self.ask("send", "keeper", HOLD.format(mark="four"), done=lambda: self.accepted("touch four"))
         self.until((self.repository / "four").exists, "the turn")
-        for name in ("Somebody", "Somebody else"):
+        for name, verb in (("Somebody", "resume"), ("Somebody else", "interrupt")):
             self.house.git(self.repository, "config", "user.name", name)
             self.until(lambda: self.attention("keeper") == "unsafe" and self.state("keeper") == "suspended", "the freeze")
-            self.ask("resume", "keeper", done=lambda: self.attention("keeper") != "unsafe")
-        self.ask("interrupt", "keeper", done=lambda: self.state("keeper") == "idle" or self.stopping("keeper"))
-        self.until(lambda: self.state("keeper") == "idle", "the interruption")
+            self.ask(verb, "keeper", done=lambda: self.state("keeper") != "suspended")
+        self.until(lambda: (self.state("keeper"), self.attention("keeper")) == ("idle", "unsafe"), "the interruption")
+        self.ask("accept", "keeper", done=lambda: self.attention("keeper") != "unsafe")
 
     def two_that_have_clones(self):
         """One has a child in a clone, and its work is landed; the other's set-up fails."""
