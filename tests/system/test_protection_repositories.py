@@ -133,6 +133,7 @@ EVIL = "printf '[core]\\n\\tfsmonitor = touch %s/stolen; false\\n' $PWD"
 
 
 HIDDEN = {
+    "among packages": f"mkdir node_modules && {NESTED.format('node_modules/x')} && {EVIL} >> node_modules/x/.git/config",
     "behind a link": f"{NESTED.format('sub')} && mkdir node_modules && mv sub/.git node_modules/x && "
     f"ln -s ../node_modules/x sub/.git && {EVIL} >> node_modules/x/config",
     "in parts behind a link": f"{NESTED.format('sub')} && mkdir s && mv sub/.git s/own && mkdir s/all && "
@@ -155,7 +156,8 @@ def test_a_repository_that_an_agent_hides_is_found_and_read_only_in_the_next_tur
         shown = house.show(name)
         assert shown["attention"]["kind"] == "unsafe", kind
         (config,) = [path for path in works[name].glob("*/**/config") if "stolen" in path.read_text()]
-        assert any(str(config.parent) in finding["difference"].splitlines() for finding in shown["findings"]), kind
+        told = [path for one in shown["findings"] for path in (one["path"], *one["difference"].splitlines())]
+        assert str(config.parent) in told, kind
         house.ok("accept", name)
         before[config] = config.read_text()
         house.ok("send", name, f"/shell echo more >> {config}; true")

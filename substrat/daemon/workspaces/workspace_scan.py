@@ -23,8 +23,8 @@ from substrat.paths import is_within
 if TYPE_CHECKING:
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 
-# Installed by the ten thousand; looked at already.
-_NOT_ENTERED = frozenset({"node_modules", ".git"})
+_INSTALLED = "node_modules"
+"""Packages lie there by the ten thousand: only their repositories count, which an index can make git on the host enter."""
 
 
 def scan(
@@ -58,6 +58,7 @@ def scan(
             walk.workspace(directory)
         for directory in shared:
             walk.shared(directory, own)
+        walk.installed()
         git.follow_all(private)
         git.programs(workspace, shared, user_configs)
         record.note_sockets(walk.sockets)
@@ -84,6 +85,7 @@ class _WorkspaceScan:
     def __init__(self, record: ScanRecord, git: GitScan) -> None:
         self._record = record
         self._git = git
+        self._installed: list[str] = []
         self.sockets: list[str] = []
 
     def workspace(self, path: str) -> None:
@@ -103,15 +105,23 @@ class _WorkspaceScan:
         with nofollow.opened(path) as directory:
             self._git.git_directory(directory, path, own, is_nested=False)
 
-    def _directory(self, beneath: int, path: str, depth: int) -> None:
-        """Look at a directory of the workspace and go on to those in it."""
+    def installed(self) -> None:
+        """Look for repositories among the packages, which are many, when everything else has been looked at."""
+        self._record.give_time()
+        for path in self._installed:
+            with self._record.forgiving(path), nofollow.opened(path) as root:
+                self._directory(root, path, 1, installed=True)
+
+    def _directory(self, beneath: int, path: str, depth: int, *, installed: bool = False) -> None:
+        """Look at a directory of the workspace and go on to those in it; of an installed one only repositories count."""
         reading = nofollow.open_directory(".", beneath)
         try:
             with os.scandir(reading) as entries:
                 kinds = {entry.name: entry for entry in entries}
             self._record.entries -= len(kinds)
             self._record.strict = depth == 0
-            self._of_workspace(kinds, path, top=depth == 0)
+            if not installed:
+                self._of_workspace(kinds, path, top=depth == 0)
             for name in [name for name in kinds if name.lower() == ".git"]:
                 with self._record.forgiving(f"{path}/{name}"):
                     self._git.repository(name, kinds[name].stat(follow_symlinks=False), reading, path)
@@ -122,15 +132,18 @@ class _WorkspaceScan:
                     self._git.git_directory(reading, path, is_nested=depth > 0)
             for name, kind in kinds.items():
                 inner = f"{path}/{name}"
-                is_left = name.lower() in _NOT_ENTERED or protect.is_protected(name) or inner in self._record.read_only
-                if not is_left and kind.is_dir(follow_symlinks=False):
-                    self._enter(name, reading, path, depth + 1)
+                is_known = not installed and protect.is_protected(name)
+                is_left = name.lower() == ".git" or is_known or inner in self._record.read_only
+                if name.lower() == _INSTALLED and not installed:
+                    self._installed.append(inner)
+                elif not is_left and kind.is_dir(follow_symlinks=False):
+                    self._enter(name, reading, path, depth + 1, installed=installed)
                 elif not (kind.is_file(follow_symlinks=False) or kind.is_dir(follow_symlinks=False) or kind.is_symlink()):
                     self.sockets.append(inner)  # or a FIFO, which no socket is bound to
         finally:
             os.close(reading)
 
-    def _enter(self, name: str, reading: int, path: str, depth: int) -> None:
+    def _enter(self, name: str, reading: int, path: str, depth: int, *, installed: bool) -> None:
         inner = f"{path}/{name}"
         if depth > self._record.bounds.depth or self._record.is_used_up:
             self._record.skipped.append(inner)
@@ -144,7 +157,7 @@ class _WorkspaceScan:
         except OSError:  # gone since
             return
         try:
-            self._directory(directory, inner, depth)
+            self._directory(directory, inner, depth, installed=installed)
         finally:
             os.close(directory)
 

@@ -65,8 +65,15 @@ def test_the_walk_is_bounded(work):
     for bounds in (Bounds(entries=5), Bounds(git_mounts=10), Bounds(seconds=-1), Bounds(depth=0)):
         (note,) = scan(str(work), bounds=bounds).notes
         assert "too much" in note
-    (work / "node_modules" / "x" / ".git").mkdir(parents=True)
-    assert not any("node_modules" in path for path in found(work)["pinned"])
+
+
+def test_among_packages_repositories_alone_are_protected(work):
+    package = work / "node_modules" / "x"
+    git(work, "init", "-q", package / "inner")
+    (package / ".envrc").touch()
+    seen = found(work)
+    assert "node_modules/x/inner/.git/config" in seen["read_only"]
+    assert not any(path.endswith(".envrc") for path in seen["read_only"])
 
 
 def test_another_agents_workspace_in_this_one_is_protected_like_its_top(work):
