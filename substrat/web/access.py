@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
+MODULES = ("page", "text")
+PAGE_FILES = {"/": "index.html", "/page.css": "page.css", **{f"/{name}.js": f"{name}.js" for name in MODULES}}
 """The paths that need no token: the page has none before it has read the address."""
 SUBPROTOCOL = "substrat.v1"
 _TOKEN_PREFIX = "token."  # noqa: S105 - the name of a header's part, not a token
