@@ -209,18 +209,16 @@ class Failure extends Error {
   }
 }
 
-let token = store.getItem("token");
-
 function takeToken() {
   const found = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!found) return;
-  token = found;
+  state.token = found;
   store.setItem("token", found);
   history.replaceState(null, "", `${location.pathname}#/`);
 }
 
 async function call(path, body) {
-  const headers = { Authorization: `Bearer ${token}`, Accept: "application/json" };
+  const headers = { Authorization: `Bearer ${state.token}`, Accept: "application/json" };
   if (body) headers["Content-Type"] = "application/json";
   let response, answer;
   try {
@@ -248,7 +246,7 @@ async function call(path, body) {
 }
 
 function lock() {
-  token = null;
+  state.token = null;
   store.removeItem("token");
   document.body.dataset.view = "gate";
 }
@@ -269,7 +267,7 @@ function coalesced(work) {
       await work();
     } catch (problem) {
       if (!(problem instanceof Failure)) throw problem;
-      if (is_open) heartbeat();
+      if (state.is_open) heartbeat();
     } finally {
       runs = false;
       // At most a tenth of the time is spent on this, and nobody looks at a hidden tab.
@@ -292,12 +290,18 @@ const touched = new Set(); // ids of agents that changed since they were fetched
 const settled = new Map(); // inbox items that were answered here a moment ago, by number
 const drafts = new Map(); // prompts that are being written, by the agent's id
 const asked = new Set(); // ids of the agents whose urgent attention was told
-let cursor = null;
-let all_touched = true;
-let is_open = false; // the stream
-let inbox = [];
-let filter = "";
-let as_tree = store.getItem("tree") === "yes";
+/** What changes by being replaced. */
+const state = {
+  token: null,
+  cursor: null, // of the last event taken
+  all_touched: true,
+  is_open: false, // the stream
+  inbox: [],
+  filter: "",
+  as_tree: false,
+  view: "", // the part of the page that is shown
+  opened: null, // the AgentView that is shown
+};
 
 const kindOf = (agent) => agent.attention?.kind ?? "-";
 const isUrgent = (agent) => agent.attention?.level === "urgent";
@@ -305,7 +309,7 @@ const asksFor = (agent) => (item) => item.from === agent.name && item.kind !== "
 
 /** Show the items of the inbox that `wants` takes as cards, those answered a moment ago included; gives their number. */
 function renderCards(container, wants = () => true, tag = "div") {
-  const open = new Map([...inbox, ...settled.values()].map((item) => [item.id, item]));
+  const open = new Map([...state.inbox, ...settled.values()].map((item) => [item.id, item]));
   const rank = (item) => (item.kind === "message" ? 1 : 0);
   const items = [...open.values()].filter(wants).sort((one, other) => rank(one) - rank(other) || one.id - other.id);
   keyed(
@@ -364,20 +368,23 @@ function workOf(agent) {
     .join(" ");
 }
 
+/** What the views do with what comes; `begin` fills it in, so that what fetches knows no view. */
+const views = { render() {}, renderWaits(_waits, _queue) {}, start() {}, go() {}, take(_event) {} };
+
 const refreshAgents = coalesced(async () => {
   const ids = [...touched],
-    wants_list = all_touched || ids.length > FEW;
+    wants_list = state.all_touched || ids.length > FEW;
   touched.clear();
-  all_touched = false;
+  state.all_touched = false;
   try {
     if (wants_list) takeList(await call("/agents"));
     // An open agent is shown with more than the list has.
-    for (const id of wants_list ? (opened ? [opened.id] : []) : ids) await refreshOne(id);
+    for (const id of wants_list ? (state.opened ? [state.opened.id] : []) : ids) await refreshOne(id);
   } catch (problem) {
-    all_touched = true;
+    state.all_touched = true;
     throw problem;
   }
-  render();
+  views.render();
 });
 
 function takeList(list) {
@@ -398,34 +405,34 @@ async function refreshOne(id) {
 }
 
 const refreshInbox = coalesced(async () => {
-  inbox = await call("/inbox");
-  render();
+  state.inbox = await call("/inbox");
+  views.render();
 });
 
 const refreshWaits = coalesced(async () => {
   const [waits, queue] = [await call("/waits"), await call("/queue")];
-  renderWaits(waits, queue);
+  views.renderWaits(waits, queue);
 });
 
 function refreshAll() {
-  all_touched = true;
+  state.all_touched = true;
   refreshAgents();
   refreshInbox();
-  if (route.view === "waits") refreshWaits();
-  if (opened?.waiting) opened.load(); // what failed while the connection was lost
-  if (route.view === "agent" && !opened) route.go();
+  if (state.view === "waits") refreshWaits();
+  if (state.opened?.waiting) state.opened.load(); // what failed while the connection was lost
+  if (state.view === "agent" && !state.opened) views.go();
 }
 
 // The stream
 
 async function live() {
   let wait = RETRY_MS[0];
-  while (token) {
+  while (state.token) {
     try {
       const newest = await call("/events?since=-1&limit=1");
-      cursor ??= newest.cursor;
+      state.cursor ??= newest.cursor;
       refreshAll();
-      route.start();
+      views.start();
       await follow(() => {
         wait = RETRY_MS[0];
         connected("");
@@ -445,9 +452,15 @@ async function live() {
 
 let retryNow = () => {};
 
+/** Connect now, or ask at once whether the daemon is there. */
+function retry() {
+  retryNow();
+  heartbeat();
+}
+
 /** Ask whether the daemon answers: the stream outlasts its death, and says nothing then. */
 async function heartbeat() {
-  if (document.hidden || !is_open) return;
+  if (document.hidden || !state.is_open) return;
   try {
     await call("/events?since=-1&limit=1");
     if (document.body.dataset.connected === "no") refreshAll();
@@ -458,19 +471,19 @@ async function heartbeat() {
   }
 }
 
-function follow(opened) {
+function follow(begun) {
   return new Promise((resolve) => {
-    const socket = new WebSocket(`ws${location.protocol.slice(4)}//${location.host}/api/v1/stream?since=${cursor}`, [
+    const socket = new WebSocket(`ws${location.protocol.slice(4)}//${location.host}/api/v1/stream?since=${state.cursor}`, [
       "substrat.v1",
-      `token.${token}`,
+      `token.${state.token}`,
     ]);
     socket.onopen = () => {
-      is_open = true;
-      opened();
+      state.is_open = true;
+      begun();
     };
     socket.onmessage = (message) => take(JSON.parse(message.data));
     socket.onclose = () => {
-      is_open = false;
+      state.is_open = false;
       resolve();
     };
   });
@@ -483,8 +496,8 @@ function connected(problem) {
 }
 
 function take(event) {
-  if (!(event.cursor > cursor)) return;
-  cursor = event.cursor;
+  if (!(event.cursor > state.cursor)) return;
+  state.cursor = event.cursor;
   const agent = agents.get(event.agent);
   if (event.kind.startsWith("tool-call-")) {
     if (agent) agent.activity = { text: String(event.text ?? "").slice(0, 200), since: event.time };
@@ -493,19 +506,19 @@ function take(event) {
     touched.add(event.agent);
     refreshAgents();
     if (CHANGES_INBOX.test(event.kind)) refreshInbox();
-    if (route.view === "waits") refreshWaits();
+    if (state.view === "waits") refreshWaits();
   }
-  if (opened?.id === event.agent) opened.take(event);
-  if (route.view === "events") journal.take(event);
+  if (state.opened?.id === event.agent) state.opened.take(event);
+  views.take(event);
 }
 
-const renderSoon = coalesced(async () => render());
+const renderSoon = coalesced(async () => views.render());
 
 // The list of agents
 
 function render() {
   const shown = [...agents.values()].filter(matches);
-  const rows = as_tree ? branches(shown) : shown.sort(byAttention).map((agent) => [agent, 0]);
+  const rows = state.as_tree ? branches(shown) : shown.sort(byAttention).map((agent) => [agent, 0]);
   keyed(
     byId("list"),
     rows,
@@ -513,37 +526,76 @@ function render() {
     makeRow,
     (row, [agent, level]) => row.update(agent, level),
   );
-  const is_empty = !rows.length && !all_touched;
+  const is_empty = !rows.length && !state.all_touched;
   show(byId("no-agents"), is_empty);
   if (is_empty)
     put(
       byId("no-agents"),
       agents.size
-        ? `No agent matches "${visible(filter)}".`
+        ? `No agent matches "${visible(state.filter)}".`
         : 'No agents yet. "New agent" starts one, as does: substratctl spawn NAME -w DIR "PROMPT"',
     );
   renderCounts();
   show(byId("items").nextElementSibling, renderCards(byId("items"), undefined, "li") === 0);
-  const open = inbox.filter((item) => item.kind !== "message").length;
+  const open = state.inbox.filter((item) => item.kind !== "message").length;
   put(byId("unanswered"), String(open));
   show(byId("unanswered"), open > 0);
-  if (opened) opened.render();
+  if (state.opened) state.opened.render();
   else settle();
   tellUrgent();
 }
 
 function matches(agent) {
-  if (!filter) return true;
+  if (!state.filter) return true;
   const words = [agent.name, kindOf(agent), agent.workspace, doing(agent), agent.model];
-  return KINDS.includes(filter)
-    ? kindOf(agent) === filter
-    : words.some((word) => String(word).toLowerCase().includes(filter.toLowerCase()));
+  return KINDS.includes(state.filter)
+    ? kindOf(agent) === state.filter
+    : words.some((word) => String(word).toLowerCase().includes(state.filter.toLowerCase()));
 }
 
 /** Give those below an agent that haven't ended: they end with it. */
 function descendants(agent) {
   const children = [...agents.values()].filter((other) => other.parent === agent.id);
   return children.flatMap((child) => [...(child.state === "ended" ? [] : [child]), ...descendants(child)]);
+}
+
+/** Give what a person can do with an agent now; `view` knows its merge that is held, and what its network refused. */
+function actionsOf(agent, view) {
+  const kind = kindOf(agent),
+    state = agent.state,
+    host = REFUSED.exec(agent.attention?.text ?? "")?.[1], // may be the agent's words
+    work = agent.clone;
+  const all = [
+    (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
+    canLand(agent) && { label: "Merge", verb: "merge", is_strong: kind === "merge", body: { outcomes: true } },
+    view.merge_files.length && {
+      label: `Merge: I have looked at ${plural(view.merge_files.length, "file")}`,
+      verb: "merge",
+      body: { outcomes: true, accept: view.merge_files, at: view.merge_head },
+    },
+    kind === "unsafe" && {
+      label: "Accept",
+      verb: "accept",
+      is_strong: true,
+      body: { what: agent.findings?.map((finding) => finding.number) }, // those shown, none that came since
+    },
+    ["failed", "merge"].includes(kind) && { label: "Accept", verb: "accept" },
+    view.refused.has(host) && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
+    state === "running" && {
+      label: "Interrupt",
+      verb: "interrupt",
+      is_strong: kind === "stuck",
+      question: "Stop this turn? Its prompt is given up.",
+    },
+    !["suspended", "ended"].includes(state) && { label: "Suspend", verb: "suspend" },
+    state !== "ended" && {
+      label: "End",
+      verb: "end",
+      body: { family: true },
+      question: `End ${[agent, ...descendants(agent)].map((one) => oneLine(one.name)).join(", ")} for good?`,
+    },
+  ];
+  return all.filter(Boolean);
 }
 
 /** Order agents below those that spawned them; a family stands where its weightiest agent would. */
@@ -583,7 +635,7 @@ function makeRow(first) {
   row.update = (agent, level) => {
     put(name, oneLine(agent.name));
     mark(link, "href", agentHref(agent.name));
-    mark(link, "aria-current", opened?.id === agent.id ? "page" : null);
+    mark(link, "aria-current", state.opened?.id === agent.id ? "page" : null);
     put(kind, kindOf(agent));
     mark(row, "data-level", agent.attention?.level ?? "info");
     mark(row, "data-kind", kindOf(agent));
@@ -612,17 +664,17 @@ function renderCounts() {
     byId("counts"),
     ["", ...kinds],
     (kind) => kind,
-    (kind) => el("button", { type: "button", class: "plain", onclick: () => setFilter(filter === kind ? "" : kind) }),
+    (kind) => el("button", { type: "button", class: "plain", onclick: () => setFilter(state.filter === kind ? "" : kind) }),
     (chip, kind) => {
       put(chip, kind ? `${counts.get(kind)} ${kind}` : plural(agents.size, "agent"));
-      mark(chip, "aria-pressed", String(filter === kind));
+      mark(chip, "aria-pressed", String(state.filter === kind));
       mark(chip, "data-urgent", KINDS.indexOf(kind) >= 0 && KINDS.indexOf(kind) < 4 ? "yes" : null);
     },
   );
 }
 
 function setFilter(text) {
-  filter = text;
+  state.filter = text;
   if (byId("filter").value !== text) byId("filter").value = text;
   render();
 }
@@ -719,7 +771,7 @@ function makeCard(item, tag) {
         settled.delete(item.id);
         render();
       }, SETTLED_MS);
-      inbox = inbox.filter((other) => other.id !== item.id);
+      state.inbox = state.inbox.filter((other) => other.id !== item.id);
       refreshInbox();
       render();
       const next = [...document.querySelectorAll("[data-item]")].find(
@@ -1078,13 +1130,13 @@ class AgentView {
     );
     keyed(
       this.buttons,
-      this.sure ? [this.sure, { ...this.sure, is_no: true }] : this.actions(agent),
+      this.sure ? [this.sure, { ...this.sure, is_no: true }] : actionsOf(agent, this),
       (action) => JSON.stringify([action, Boolean(this.sure)]),
       (action) => (this.sure ? this.second(action) : this.button(action)),
     );
     if (had_focus && !this.buttons.contains(document.activeElement)) this.title.focus({ preventScroll: true });
     show(this.composer, agent.state !== "ended");
-    this.renderFacts(agent);
+    renderFacts(this.facts, agent);
     settle();
   }
 
@@ -1105,44 +1157,6 @@ class AgentView {
         ? el("details", { open: true }, el("summary", {}, "difference"), patched(finding.difference, 40))
         : "",
     );
-  }
-
-  actions(agent) {
-    const kind = kindOf(agent),
-      state = agent.state,
-      host = REFUSED.exec(agent.attention?.text ?? "")?.[1], // may be the agent's words
-      work = agent.clone;
-    const all = [
-      (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
-      canLand(agent) && { label: "Merge", verb: "merge", is_strong: kind === "merge", body: { outcomes: true } },
-      this.merge_files.length && {
-        label: `Merge: I have looked at ${plural(this.merge_files.length, "file")}`,
-        verb: "merge",
-        body: { outcomes: true, accept: this.merge_files, at: this.merge_head },
-      },
-      kind === "unsafe" && {
-        label: "Accept",
-        verb: "accept",
-        is_strong: true,
-        body: { what: agent.findings?.map((finding) => finding.number) }, // those shown, none that came since
-      },
-      ["failed", "merge"].includes(kind) && { label: "Accept", verb: "accept" },
-      this.refused.has(host) && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
-      state === "running" && {
-        label: "Interrupt",
-        verb: "interrupt",
-        is_strong: kind === "stuck",
-        question: "Stop this turn? Its prompt is given up.",
-      },
-      !["suspended", "ended"].includes(state) && { label: "Suspend", verb: "suspend" },
-      state !== "ended" && {
-        label: "End",
-        verb: "end",
-        body: { family: true },
-        question: `End ${[agent, ...descendants(agent)].map((one) => oneLine(one.name)).join(", ")} for good?`,
-      },
-    ];
-    return all.filter(Boolean);
   }
 
   button(action) {
@@ -1236,71 +1250,6 @@ class AgentView {
     put(this.told, visible(text));
     show(this.told, Boolean(text));
   }
-
-  renderFacts(agent) {
-    const work = agent.clone,
-      turn = agent.turn,
-      use = agent.use;
-    const family = [...agents.values()].filter((other) => other.parent === agent.id);
-    const rows = [
-      ["state", agent.state === "queued" && agent.reason ? `queued: ${withLocalTimes(agent.reason)}` : agent.state],
-      ["status", agent.status],
-      ["turn", turn && `${turn.number} ${turn.outcome ?? "running"}, since ${moment(turn.started_at)}`],
-      [
-        "uses",
-        use &&
-          [
-            use.memory && `${Math.round(use.memory / 2 ** 20)} MiB`,
-            use.processes && `${use.processes} processes`,
-            use.cpu_seconds && `${use.cpu_seconds.toFixed(1)} s of processor`,
-          ]
-            .filter(Boolean)
-            .join(", "),
-      ],
-      ["git", agent.unfinished?.join("\n")],
-      ["workspace", agent.workspace],
-      ["branch", work?.branch],
-      [
-        "work",
-        work && `${work.work?.text ?? "nothing yet"}${work.behind ? ` · ${work.behind} behind` : ""}`,
-      ],
-      ["model", agent.model],
-      ["network", agent.network],
-      ["waits for", agent.waits ? plural(agent.waits, "open wait") : null],
-      ["unread", agent.unread || null],
-      [
-        "limits",
-        agent.time_limit === undefined
-          ? null
-          : `time ${agent.time_limit ? `${agent.time_limit} s` : "unlimited"}, silence ${agent.silence_limit ? `${agent.silence_limit} s` : "unlimited"}`,
-      ],
-      ["created", moment(agent.created_at)],
-      ["session", agent.session_id],
-      ["parent", agents.get(agent.parent)],
-      ["children", family.length ? family : null],
-    ];
-    keyed(
-      this.facts,
-      rows.filter(([, value]) => value),
-      ([name]) => name,
-      ([name]) => el("div", {}, el("dt", {}, name), el("dd", {})),
-      (line, [, value]) => {
-        const relatives = [value].flat();
-        if (typeof value !== "object") put(line.lastChild, visible(String(value)));
-        else
-          keyed(
-            line.lastChild,
-            relatives,
-            (other) => other.id,
-            () => el("a", {}),
-            (link, other) => {
-              put(link, oneLine(other.name));
-              mark(link, "href", agentHref(other.name));
-            },
-          );
-      },
-    );
-  }
 }
 
 const readPage = (agent, since) =>
@@ -1319,7 +1268,7 @@ async function readEvents(agent, since, until) {
 
 /** Read the newest events: as many as wanted, but fewer where they are huge, since an agent can write 8 MiB in one. */
 async function readNewest(agent, most) {
-  const until = cursor; // the stream brings what comes after it
+  const until = state.cursor; // the stream brings what comes after it
   const page = await readPage(agent, -most);
   const next = page.cursor < until ? await readPage(agent, page.cursor) : page;
   if (next === page || !next.events.length) return page.events;
@@ -1516,7 +1465,72 @@ function outputOf(raw) {
   return JSON.stringify(found, null, 1);
 }
 
-// Usage and changes
+// Facts, usage and changes
+
+function renderFacts(list, agent) {
+  const work = agent.clone,
+    turn = agent.turn,
+    use = agent.use;
+  const family = [...agents.values()].filter((other) => other.parent === agent.id);
+  const rows = [
+    ["state", agent.state === "queued" && agent.reason ? `queued: ${withLocalTimes(agent.reason)}` : agent.state],
+    ["status", agent.status],
+    ["turn", turn && `${turn.number} ${turn.outcome ?? "running"}, since ${moment(turn.started_at)}`],
+    [
+      "uses",
+      use &&
+        [
+          use.memory && `${Math.round(use.memory / 2 ** 20)} MiB`,
+          use.processes && `${use.processes} processes`,
+          use.cpu_seconds && `${use.cpu_seconds.toFixed(1)} s of processor`,
+        ]
+          .filter(Boolean)
+          .join(", "),
+    ],
+    ["git", agent.unfinished?.join("\n")],
+    ["workspace", agent.workspace],
+    ["branch", work?.branch],
+    [
+      "work",
+      work && `${work.work?.text ?? "nothing yet"}${work.behind ? ` · ${work.behind} behind` : ""}`,
+    ],
+    ["model", agent.model],
+    ["network", agent.network],
+    ["waits for", agent.waits ? plural(agent.waits, "open wait") : null],
+    ["unread", agent.unread || null],
+    [
+      "limits",
+      agent.time_limit === undefined
+        ? null
+        : `time ${agent.time_limit ? `${agent.time_limit} s` : "unlimited"}, silence ${agent.silence_limit ? `${agent.silence_limit} s` : "unlimited"}`,
+    ],
+    ["created", moment(agent.created_at)],
+    ["session", agent.session_id],
+    ["parent", agents.get(agent.parent)],
+    ["children", family.length ? family : null],
+  ];
+  keyed(
+    list,
+    rows.filter(([, value]) => value),
+    ([name]) => name,
+    ([name]) => el("div", {}, el("dt", {}, name), el("dd", {})),
+    (line, [, value]) => {
+      const relatives = [value].flat();
+      if (typeof value !== "object") put(line.lastChild, visible(String(value)));
+      else
+        keyed(
+          line.lastChild,
+          relatives,
+          (other) => other.id,
+          () => el("a", {}),
+          (link, other) => {
+            put(link, oneLine(other.name));
+            mark(link, "href", agentHref(other.name));
+          },
+        );
+    },
+  );
+}
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -1742,10 +1756,7 @@ const journal = {
 
 // The route
 
-let opened = null; // the AgentView that is shown
-
 const route = {
-  view: "",
   started: false,
   visits: 0,
 
@@ -1758,7 +1769,7 @@ const route = {
 
   async go() {
     takeToken();
-    if (!token) return lock();
+    if (!state.token) return lock();
     const [, view = "", name = ""] = location.hash
       .slice(1)
       .split("/")
@@ -1769,31 +1780,31 @@ const route = {
           return word;
         }
       });
-    this.view = ["agent", "inbox", "waits", "events"].includes(view) ? view : "agents";
-    document.body.dataset.view = this.view;
+    state.view = ["agent", "inbox", "waits", "events"].includes(view) ? view : "agents";
+    document.body.dataset.view = state.view;
     for (const part of byId("main").children)
-      part.hidden = part.id !== this.view && !(part.id === "agents" && this.view === "agent");
+      part.hidden = part.id !== state.view && !(part.id === "agents" && state.view === "agent");
     for (const link of document.querySelectorAll("#bar nav a"))
-      mark(link, "aria-current", link.dataset.to === this.view ? "page" : null);
-    if (this.view === "agent") await this.openAgent(name);
-    else opened = null;
-    if (this.view === "events") journal.open();
-    if (this.view === "waits") refreshWaits();
+      mark(link, "aria-current", link.dataset.to === state.view ? "page" : null);
+    if (state.view === "agent") await this.openAgent(name);
+    else state.opened = null;
+    if (state.view === "events") journal.open();
+    if (state.view === "waits") refreshWaits();
     render();
   },
 
   async openAgent(name) {
-    if (opened && agents.get(opened.id)?.name === name) return;
+    if (state.opened && agents.get(state.opened.id)?.name === name) return;
     const visit = ++this.visits;
-    opened?.sizes.disconnect();
-    opened = null;
+    state.opened?.sizes.disconnect();
+    state.opened = null;
     try {
       const agent = await call(agentPath(name));
       agents.set(agent.id, agent);
-      if (visit !== this.visits || this.view !== "agent") return; // somewhere else by now
-      opened = new AgentView(agent);
-      opened.render();
-      opened.title.focus({ preventScroll: true });
+      if (visit !== this.visits || state.view !== "agent") return; // somewhere else by now
+      state.opened = new AgentView(agent);
+      state.opened.render();
+      state.opened.title.focus({ preventScroll: true });
     } catch (problem) {
       if (!(problem instanceof Failure)) throw problem;
       byId("agent").replaceChildren(el("p", { class: "head", role: "alert" }, visible(problem.message)));
@@ -1843,7 +1854,7 @@ const KEYS = {
   a: answerFirst,
   j: () => step(1),
   k: () => step(-1),
-  s: () => opened?.write(),
+  s: () => state.opened?.write(),
   t: () => byId("tree").click(),
   n: () => openDialog("spawn"),
   l: () => (location.hash = "#/"),
@@ -1863,9 +1874,9 @@ const KEYS = {
 function escape(target, is_typing) {
   const no = document.querySelector("[data-no]");
   if (no) no.click();
-  else if (target.id === "filter" && filter) setFilter("");
+  else if (target.id === "filter" && state.filter) setFilter("");
   else if (is_typing) target.blur();
-  else if (route.view !== "agents") location.hash = "#/";
+  else if (state.view !== "agents") location.hash = "#/";
 }
 
 function answerFirst() {
@@ -1874,16 +1885,16 @@ function answerFirst() {
   if (first) {
     first.querySelector("[data-option], input").focus();
     first.scrollIntoView({ block: "nearest" });
-  } else if (inbox.length && route.view !== "inbox") {
-    if (filter) setFilter("");
-    location.hash = inbox.some((item) => item.kind === "question") ? "#/" : "#/inbox";
+  } else if (state.inbox.length && state.view !== "inbox") {
+    if (state.filter) setFilter("");
+    location.hash = state.inbox.some((item) => item.kind === "question") ? "#/" : "#/inbox";
     route.go(); // at once: what is typed next belongs to the question
     if (shown().length) answerFirst();
   }
 }
 
 function step(by) {
-  const places = route.view === "inbox" ? ".card" : route.view === "waits" ? "#waits li" : "#list .row";
+  const places = state.view === "inbox" ? ".card" : state.view === "waits" ? "#waits li" : "#list .row";
   const all = [...document.querySelectorAll(places)].filter((place) => place.offsetParent);
   const now = all.findIndex((place) => place.contains(document.activeElement) || place.querySelector("[aria-current]"));
   const next = all[now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, now + by))];
@@ -1923,24 +1934,30 @@ async function spawn(event) {
 }
 
 function begin() {
+  state.token = store.getItem("token");
+  state.as_tree = store.getItem("tree") === "yes";
+  Object.assign(views, {
+    render,
+    renderWaits,
+    start: () => route.start(),
+    go: () => route.go(),
+    take: (event) => state.view === "events" && journal.take(event),
+  });
   takeToken();
-  if (!token) lock();
+  if (!state.token) lock();
   else document.body.dataset.view = "agents";
   window.addEventListener("hashchange", () => {
-    const was_locked = !token;
+    const was_locked = !state.token;
     route.go();
-    if (was_locked && token) live();
+    if (was_locked && state.token) live();
   });
   document.addEventListener("keydown", onKey);
   for (const type of ["focusin", "keydown", "pointerdown"]) document.addEventListener(type, watchField);
   document.addEventListener("click", onPress, true);
-  document.addEventListener("visibilitychange", () => document.hidden || !token || refreshAll());
+  document.addEventListener("visibilitychange", () => document.hidden || !state.token || refreshAll());
   byId("filter").addEventListener("input", (event) => setFilter(event.target.value.trim()));
   byId("filter").addEventListener("keydown", (event) => event.key === "Enter" && step(1));
-  byId("retry").addEventListener("click", () => {
-    retryNow();
-    heartbeat();
-  });
+  byId("retry").addEventListener("click", retry);
   byId("keys").addEventListener("click", () => openDialog("help"));
   byId("help-close").addEventListener("click", () => byId("help").close());
   byId("new").addEventListener("click", () => openDialog("spawn"));
@@ -1948,20 +1965,20 @@ function begin() {
   byId("spawn-form").addEventListener("submit", spawn);
   byId("skip").addEventListener("click", () => byId("main").focus());
   byId("tree").addEventListener("click", () => {
-    as_tree = !as_tree;
-    store.setItem("tree", as_tree ? "yes" : "no");
-    mark(byId("tree"), "aria-pressed", String(as_tree));
+    state.as_tree = !state.as_tree;
+    store.setItem("tree", state.as_tree ? "yes" : "no");
+    mark(byId("tree"), "aria-pressed", String(state.as_tree));
     render();
   });
-  mark(byId("tree"), "aria-pressed", String(as_tree));
+  mark(byId("tree"), "aria-pressed", String(state.as_tree));
   setInterval(() => {
-    if (document.hidden || !token) return;
-    all_touched = true;
+    if (document.hidden || !state.token) return;
+    state.all_touched = true;
     refreshAgents();
   }, POLL_MS);
   setInterval(heartbeat, BEAT_MS);
   setInterval(() => document.hidden || render(), 15_000); // ages
-  if (token) live();
+  if (state.token) live();
 }
 
 begin();
