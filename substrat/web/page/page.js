@@ -10,50 +10,58 @@
 // - Agents are hostile. Their texts become text nodes (never HTML, never links), and `visible` writes out what acts, hides
 //   or reorders, as `substrat/visible.py` does for terminals.
 
-import { age, clock, cut, moment, oneLine, plural, size, tokens, visible, withLocalTimes } from "./text.js";
+import {
+  agentHref,
+  agentLink,
+  bdi,
+  Block,
+  byId,
+  el,
+  hold,
+  keyed,
+  mark,
+  onPress,
+  put,
+  setBusy,
+  settle,
+  show,
+  STEADY_MS,
+} from "./dom.js";
+import {
+  actionsOf,
+  agents,
+  asked,
+  asksFor,
+  branches,
+  byAttention,
+  canLand,
+  COMMANDS,
+  doing,
+  drafts,
+  isUrgent,
+  kindOf,
+  KINDS,
+  matches,
+  settled,
+  state,
+  touched,
+  WARNS,
+  weigh,
+  workOf,
+} from "./state.js";
+import { age, clock, cut, moment, oneLine, plural, tokens, visible, withLocalTimes } from "./text.js";
 
-const KINDS = [
-  "answer",
-  "unsafe",
-  "unkept",
-  "failed",
-  "stuck",
-  "budget",
-  "merge",
-  "held",
-  "suspended",
-  "working",
-  "waiting",
-  "queued",
-  "idle",
-  "done",
-];
-const COMMANDS = {
-  answer: "answer NAME TEXT",
-  unsafe: "show NAME, then accept NAME",
-  unkept: "exec NAME git status",
-  failed: "resume NAME, or accept NAME",
-  stuck: "interrupt NAME",
-  merge: "merge NAME",
-  unlandable: "send NAME TEXT, or accept NAME",
-  held: "queue",
-  suspended: "resume NAME",
-};
 const CHANGES_NO_AGENT =
   /^(assistant|thinking|system|user$|text$|raw$|unknown$|interaction_query|connection|retry|network:allowed)/;
 const CHANGES_INBOX = /^(question|message|clone|agent|turn:ended)/;
 const SAYS_NOTHING =
   /^(system:|network:allowed|thinking:completed|interaction_query|prompt:queued|turn:started|clone:setup$)/;
-const WARNS =
-  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|clone:(not|conflict|setup-failed)|workspace:(touched|un|hidden))/;
-const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
 const REMEDY = /; substratctl allow \S+ (\S+)$/;
 
 const REFRESH_MS = 250; // the shortest time between two looks at the daemon
 const BEAT_MS = 5_000; // between two questions whether the daemon is there
 const POLL_MS = 20_000; // an agent gets stuck without an event
 const RETRY_MS = [500, 10_000]; // the first wait after a loss, and the longest
-const STEADY_MS = 500; // as long must a button have stood where it is before it takes a press
 const SETTLED_MS = 1_800; // an answered question stays that long, so that nothing slides under the pointer
 const FEW = 4; // as many changed agents are fetched one by one
 const PAGE = 1000; // events in a page of history
@@ -62,142 +70,7 @@ const MOST_EVENTS = 500; // in the journal
 const MOST_LINES = 400; // of a patch, at first
 const MOST_BARS = 60; // turns in the plot
 
-const byId = (id) => document.getElementById(id);
 const store = window.sessionStorage;
-
-// The DOM
-
-function el(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "hidden" || name === "disabled" || name === "open") node[name] = value;
-    else if (value !== null && value !== undefined) node.setAttribute(name, value);
-  }
-  node.append(...children);
-  return node;
-}
-
-/** Say an agent's text: isolated, so that its direction ends with it. */
-const bdi = (text, name = "") => el("bdi", { dir: "auto", class: name || null }, text);
-
-function put(node, text) {
-  if (node.said === text) return;
-  node.said = text;
-  node.textContent = text;
-}
-
-function show(node, on) {
-  if (node.hidden === on) node.hidden = !on;
-}
-
-function mark(node, name, value) {
-  if (node.getAttribute(name) === value) return;
-  if (value === null) node.removeAttribute(name);
-  else node.setAttribute(name, value);
-}
-
-/** Make a container's children those of `items`, in order, and touch only what differs. */
-function keyed(container, items, keyOf, make, update = () => {}) {
-  const known = (container.known ??= new Map());
-  const wanted = new Set(items.map(keyOf));
-  for (const [key, node] of known) {
-    if (wanted.has(key)) continue;
-    node.remove();
-    known.delete(key);
-  }
-  const focused = document.activeElement;
-  let at = container.firstElementChild;
-  for (const item of items) {
-    const key = keyOf(item);
-    let node = known.get(key);
-    if (!node) known.set(key, (node = make(item)));
-    if (at && at !== node && at.nextElementSibling === node) {
-      move(container, at, null); // it comes further down: one move, not one for each row between
-      at = node;
-    }
-    if (at === node) at = at.nextElementSibling;
-    else move(container, node, at);
-  }
-  // Moved first, changed then: Chromium 156 doesn't style anew what `moveBefore` moves after a change.
-  for (const item of items) update(known.get(keyOf(item)), item);
-  if (focused !== document.activeElement && container.contains(focused)) focused.focus({ preventScroll: true });
-}
-
-// Agents decide when questions and refusals come and go, and so what stands below a pointer that is about to be pressed.
-
-const PRESSED = ".replies, .buttons button:not([data-no]), .findings button, .decisions button";
-
-/** Hold what stands elsewhere than when it was last looked at; scrolling is the person's own doing. */
-function settle() {
-  for (const part of document.querySelectorAll(PRESSED)) {
-    if (!part.offsetParent) continue;
-    let { x, y } = part.getBoundingClientRect();
-    for (let up = part.parentElement; up; up = up.parentElement) y += up.scrollTop;
-    const place = `${Math.round(x)} ${Math.round(y)}`;
-    if (part.place !== place) hold(part);
-    part.place = place;
-  }
-}
-
-/** Let a part take no press for a moment. */
-function hold(part) {
-  mark(part, "aria-disabled", "true");
-  clearTimeout(part.held);
-  part.held = setTimeout(() => mark(part, "aria-disabled", null), STEADY_MS);
-}
-
-function onPress(event) {
-  settle();
-  const button = event.target.closest("button"),
-    is_typed = event.detail === 0 && document.activeElement.matches("input"); // Enter in a field presses its form's button
-  if (!button?.closest("[aria-disabled]") || is_typed) return;
-  event.preventDefault();
-  event.stopImmediatePropagation();
-}
-
-function move(container, node, before) {
-  if (container.moveBefore && node.isConnected)
-    container.moveBefore(node, before); // keeps the focus and what is being composed
-  else container.insertBefore(node, before);
-}
-
-/** A text that is shown in part while it is long. */
-class Block {
-  constructor(name, most) {
-    this.most = most;
-    this.text = "";
-    this.words = el("span", { dir: "auto" });
-    this.more = el("button", { type: "button", class: "plain more", hidden: true, onclick: () => this.all() });
-    this.node = el("div", { class: `block ${name}` }, this.words, this.more);
-  }
-
-  set(text) {
-    this.text = text;
-    const is_long = text.length > this.most * 1.25;
-    put(this.words, visible(is_long ? cut(text, this.most) : text));
-    this.offer(is_long);
-    return this;
-  }
-
-  add(text) {
-    this.text += text;
-    if (this.text.length <= this.most)
-      this.words.append(visible(text)); // pieces of speech are short and many
-    else this.set(this.text);
-  }
-
-  offer(is_long) {
-    show(this.more, is_long);
-    if (is_long) put(this.more, `show all (${size(this.text.length)})`);
-  }
-
-  all() {
-    this.most = Infinity;
-    put(this.words, visible(this.text));
-    this.offer(false);
-  }
-}
 
 // The API
 
@@ -252,8 +125,6 @@ function lock() {
 }
 
 const agentPath = (agent, verb = "") => `/agents/${encodeURIComponent(agent)}${verb && `/${verb}`}`;
-const agentHref = (name) => `#/agent/${encodeURIComponent(name)}`;
-
 /** Make a function that runs `work` soon, once for many calls, and again when calls came meanwhile. */
 function coalesced(work) {
   let waits = false,
@@ -283,30 +154,6 @@ function coalesced(work) {
   };
 }
 
-// What the page knows
-
-const agents = new Map(); // by id
-const touched = new Set(); // ids of agents that changed since they were fetched
-const settled = new Map(); // inbox items that were answered here a moment ago, by number
-const drafts = new Map(); // prompts that are being written, by the agent's id
-const asked = new Set(); // ids of the agents whose urgent attention was told
-/** What changes by being replaced. */
-const state = {
-  token: null,
-  cursor: null, // of the last event taken
-  all_touched: true,
-  is_open: false, // the stream
-  inbox: [],
-  filter: "",
-  as_tree: false,
-  view: "", // the part of the page that is shown
-  opened: null, // the AgentView that is shown
-};
-
-const kindOf = (agent) => agent.attention?.kind ?? "-";
-const isUrgent = (agent) => agent.attention?.level === "urgent";
-const asksFor = (agent) => (item) => item.from === agent.name && item.kind !== "message";
-
 /** Show the items of the inbox that `wants` takes as cards, those answered a moment ago included; gives their number. */
 function renderCards(container, wants = () => true, tag = "div") {
   const open = new Map([...state.inbox, ...settled.values()].map((item) => [item.id, item]));
@@ -320,52 +167,6 @@ function renderCards(container, wants = () => true, tag = "div") {
     (card, item) => card.update(item),
   );
   return items.length;
-}
-
-function weigh(agent) {
-  const kind = [...settled.values()].some((item) => item.from === agent.name) ? "answer" : kindOf(agent);
-  const place = KINDS.indexOf(kind);
-  return place < 0 ? KINDS.length : place;
-}
-
-function byAttention(one, other) {
-  return (
-    weigh(one) - weigh(other) ||
-    String(one.attention?.since).localeCompare(String(other.attention?.since)) ||
-    one.name.localeCompare(other.name)
-  );
-}
-
-/** Say why an agent needs a person or waits, what it does, or the first line of its last words: the same as `ls`. */
-function doing(agent) {
-  const kind = kindOf(agent),
-    text = withLocalTimes(agent.attention?.text ?? "");
-  const refused = /; refused (.*)/s.exec(text)?.[1];
-  let words = text;
-  if (kind === "working" && agent.activity) words = agent.activity.text;
-  else if (kind === "idle" || kind === "done") words = (agent.last ?? "").trim().split("\n")[0];
-  else return oneLine(text);
-  return oneLine(refused ? `refused ${refused}; ${words}` : words);
-}
-
-/** Say whether an agent's clone has commits that a landing could take along. */
-function canLand(agent) {
-  const work = agent.clone?.work;
-  return Boolean(work?.commits && !work.landed);
-}
-
-function workOf(agent) {
-  const work = agent.clone;
-  if (!work) return "";
-  const asides = (work.work?.branches.length ?? 0) + (work.work?.stashes ?? 0);
-  return [
-    work.work?.unkept ? "unkept" : "",
-    work.ahead ? (work.landed ? "landed" : work.work?.in ? `in ${work.work.in}` : `+${work.ahead}`) : "",
-    work.files ? `~${work.files}` : "",
-    asides ? `&${asides}` : "",
-  ]
-    .filter(Boolean)
-    .join(" ");
 }
 
 /** What the views do with what comes; `begin` fills it in, so that what fetches knows no view. */
@@ -543,82 +344,6 @@ function render() {
   if (state.opened) state.opened.render();
   else settle();
   tellUrgent();
-}
-
-function matches(agent) {
-  if (!state.filter) return true;
-  const words = [agent.name, kindOf(agent), agent.workspace, doing(agent), agent.model];
-  return KINDS.includes(state.filter)
-    ? kindOf(agent) === state.filter
-    : words.some((word) => String(word).toLowerCase().includes(state.filter.toLowerCase()));
-}
-
-/** Give those below an agent that haven't ended: they end with it. */
-function descendants(agent) {
-  const children = [...agents.values()].filter((other) => other.parent === agent.id);
-  return children.flatMap((child) => [...(child.state === "ended" ? [] : [child]), ...descendants(child)]);
-}
-
-/** Give what a person can do with an agent now; `view` knows its merge that is held, and what its network refused. */
-function actionsOf(agent, view) {
-  const kind = kindOf(agent),
-    state = agent.state,
-    host = REFUSED.exec(agent.attention?.text ?? "")?.[1], // may be the agent's words
-    work = agent.clone;
-  const all = [
-    (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
-    canLand(agent) && { label: "Merge", verb: "merge", is_strong: kind === "merge", body: { outcomes: true } },
-    view.merge_files.length && {
-      label: `Merge: I have looked at ${plural(view.merge_files.length, "file")}`,
-      verb: "merge",
-      body: { outcomes: true, accept: view.merge_files, at: view.merge_head },
-    },
-    kind === "unsafe" && {
-      label: "Accept",
-      verb: "accept",
-      is_strong: true,
-      body: { what: agent.findings?.map((finding) => finding.number) }, // those shown, none that came since
-    },
-    ["failed", "merge"].includes(kind) && { label: "Accept", verb: "accept" },
-    view.refused.has(host) && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
-    state === "running" && {
-      label: "Interrupt",
-      verb: "interrupt",
-      is_strong: kind === "stuck",
-      question: "Stop this turn? Its prompt is given up.",
-    },
-    !["suspended", "ended"].includes(state) && { label: "Suspend", verb: "suspend" },
-    state !== "ended" && {
-      label: "End",
-      verb: "end",
-      body: { family: true },
-      question: `End ${[agent, ...descendants(agent)].map((one) => oneLine(one.name)).join(", ")} for good?`,
-    },
-  ];
-  return all.filter(Boolean);
-}
-
-/** Order agents below those that spawned them; a family stands where its weightiest agent would. */
-function branches(list) {
-  const known = new Map(list.map((agent) => [agent.id, agent])),
-    below = new Map();
-  for (const agent of list) {
-    const parent = known.has(agent.parent) ? agent.parent : null;
-    below.set(parent, [...(below.get(parent) ?? []), agent]);
-  }
-  const first = new Map();
-  const lead = (agent) => {
-    if (!first.has(agent.id)) {
-      first.set(agent.id, agent); // no circle can go on for ever
-      first.set(agent.id, [agent, ...(below.get(agent.id) ?? []).map(lead)].sort(byAttention)[0]);
-    }
-    return first.get(agent.id);
-  };
-  const walk = (parent, level) =>
-    (below.get(parent) ?? [])
-      .sort((one, other) => byAttention(lead(one), lead(other)))
-      .flatMap((agent) => [[agent, level], ...walk(agent.id, level + 1)]);
-  return walk(null, 0);
 }
 
 function makeRow(first) {
@@ -799,9 +524,6 @@ function makeCard(item, tag) {
   card.update(item);
   return card;
 }
-
-/** Mark a part whose request is under way; its buttons keep the focus, and do nothing meanwhile. */
-const setBusy = (part, on) => mark(part, "aria-busy", on ? "true" : null);
 
 // One agent
 
@@ -1671,12 +1393,6 @@ function patched(patch, most) {
       ),
     );
   return block;
-}
-
-// Waits, queue and events
-
-function agentLink(name) {
-  return el("a", { href: agentHref(name) }, bdi(oneLine(name)));
 }
 
 function renderWaits(waits, queue) {

@@ -1,0 +1,181 @@
+// What the page knows, and what follows from it. Pure: nothing here touches the document or asks the daemon.
+
+import { oneLine, plural, withLocalTimes } from "./text.js";
+
+export const KINDS = [
+  "answer",
+  "unsafe",
+  "unkept",
+  "failed",
+  "stuck",
+  "budget",
+  "merge",
+  "held",
+  "suspended",
+  "working",
+  "waiting",
+  "queued",
+  "idle",
+  "done",
+];
+
+export const COMMANDS = {
+  answer: "answer NAME TEXT",
+  unsafe: "show NAME, then accept NAME",
+  unkept: "exec NAME git status",
+  failed: "resume NAME, or accept NAME",
+  stuck: "interrupt NAME",
+  merge: "merge NAME",
+  unlandable: "send NAME TEXT, or accept NAME",
+  held: "queue",
+  suspended: "resume NAME",
+};
+
+export const WARNS =
+  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|clone:(not|conflict|setup-failed)|workspace:(protected|touched|un|hidden))/;
+
+const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
+export const agents = new Map(); // by id
+export const touched = new Set(); // ids of agents that changed since they were fetched
+export const settled = new Map(); // inbox items that were answered here a moment ago, by number
+export const drafts = new Map(); // prompts that are being written, by the agent's id
+export const asked = new Set(); // ids of the agents whose urgent attention was told
+
+/** What changes by being replaced. */
+export const state = {
+  token: null,
+  cursor: null, // of the last event taken
+  all_touched: true,
+  is_open: false, // the stream
+  inbox: [],
+  filter: "",
+  as_tree: false,
+  view: "", // the part of the page that is shown
+  opened: null, // the AgentView that is shown
+};
+
+export const kindOf = (agent) => agent.attention?.kind ?? "-";
+export const isUrgent = (agent) => agent.attention?.level === "urgent";
+export const asksFor = (agent) => (item) => item.from === agent.name && item.kind !== "message";
+
+export function weigh(agent) {
+  const kind = [...settled.values()].some((item) => item.from === agent.name) ? "answer" : kindOf(agent);
+  const place = KINDS.indexOf(kind);
+  return place < 0 ? KINDS.length : place;
+}
+
+export function byAttention(one, other) {
+  return (
+    weigh(one) - weigh(other) ||
+    String(one.attention?.since).localeCompare(String(other.attention?.since)) ||
+    one.name.localeCompare(other.name)
+  );
+}
+
+/** Say why an agent needs a person or waits, what it does, or the first line of its last words: the same as `ls`. */
+export function doing(agent) {
+  const kind = kindOf(agent),
+    text = withLocalTimes(agent.attention?.text ?? "");
+  const refused = /; refused (.*)/s.exec(text)?.[1];
+  let words = text;
+  if (kind === "working" && agent.activity) words = agent.activity.text;
+  else if (kind === "idle" || kind === "done") words = (agent.last ?? "").trim().split("\n")[0];
+  else return oneLine(text);
+  return oneLine(refused ? `refused ${refused}; ${words}` : words);
+}
+
+/** Say whether an agent's clone has commits that a landing could take along. */
+export function canLand(agent) {
+  const work = agent.clone?.work;
+  return Boolean(work?.commits && !work.landed);
+}
+
+export function workOf(agent) {
+  const work = agent.clone;
+  if (!work) return "";
+  const asides = (work.work?.branches.length ?? 0) + (work.work?.stashes ?? 0);
+  return [
+    work.work?.unkept ? "unkept" : "",
+    work.ahead ? (work.landed ? "landed" : work.work?.in ? `in ${work.work.in}` : `+${work.ahead}`) : "",
+    work.files ? `~${work.files}` : "",
+    asides ? `&${asides}` : "",
+  ]
+    .filter(Boolean)
+    .join(" ");
+}
+
+export function matches(agent) {
+  if (!state.filter) return true;
+  const words = [agent.name, kindOf(agent), agent.workspace, doing(agent), agent.model];
+  return KINDS.includes(state.filter)
+    ? kindOf(agent) === state.filter
+    : words.some((word) => String(word).toLowerCase().includes(state.filter.toLowerCase()));
+}
+
+/** Give those below an agent that haven't ended: they end with it. */
+function descendants(agent) {
+  const children = [...agents.values()].filter((other) => other.parent === agent.id);
+  return children.flatMap((child) => [...(child.state === "ended" ? [] : [child]), ...descendants(child)]);
+}
+
+/** Give what a person can do with an agent now; `view` knows its merge that is held, and what its network refused. */
+export function actionsOf(agent, view) {
+  const kind = kindOf(agent),
+    state = agent.state,
+    host = REFUSED.exec(agent.attention?.text ?? "")?.[1], // may be the agent's words
+    work = agent.clone;
+  const all = [
+    (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
+    canLand(agent) && { label: "Merge", verb: "merge", is_strong: kind === "merge", body: { outcomes: true } },
+    view.merge_files.length && {
+      label: `Merge: I have looked at ${plural(view.merge_files.length, "file")}`,
+      verb: "merge",
+      body: { outcomes: true, accept: view.merge_files, at: view.merge_head },
+    },
+    kind === "unsafe" && {
+      label: "Accept",
+      verb: "accept",
+      is_strong: true,
+      body: { what: agent.findings?.map((finding) => finding.number) }, // those shown, none that came since
+    },
+    ["failed", "merge"].includes(kind) && { label: "Accept", verb: "accept" },
+    view.refused.has(host) && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
+    state === "running" && {
+      label: "Interrupt",
+      verb: "interrupt",
+      is_strong: kind === "stuck",
+      question: "Stop this turn? Its prompt is given up.",
+    },
+    !["suspended", "ended"].includes(state) && { label: "Suspend", verb: "suspend" },
+    state !== "ended" && {
+      label: "End",
+      verb: "end",
+      body: { family: true },
+      question: `End ${[agent, ...descendants(agent)].map((one) => oneLine(one.name)).join(", ")} for good?`,
+    },
+  ];
+  return all.filter(Boolean);
+}
+
+/** Order agents below those that spawned them; a family stands where its weightiest agent would. */
+export function branches(list) {
+  const known = new Map(list.map((agent) => [agent.id, agent])),
+    below = new Map();
+  for (const agent of list) {
+    const parent = known.has(agent.parent) ? agent.parent : null;
+    below.set(parent, [...(below.get(parent) ?? []), agent]);
+  }
+  const first = new Map();
+  const lead = (agent) => {
+    if (!first.has(agent.id)) {
+      first.set(agent.id, agent); // no circle can go on for ever
+      first.set(agent.id, [agent, ...(below.get(agent.id) ?? []).map(lead)].sort(byAttention)[0]);
+    }
+    return first.get(agent.id);
+  };
+  const walk = (parent, level) =>
+    (below.get(parent) ?? [])
+      .sort((one, other) => byAttention(lead(one), lead(other)))
+      .flatMap((agent) => [[agent, level], ...walk(agent.id, level + 1)]);
+  return walk(null, 0);
+}
