@@ -46,7 +46,7 @@ ROOMS: dict[str, int] = {
     "substrat/protocol": 700,
     "substrat/standin": 2150,
     "substrat/web": 850,
-    "substrat/web/page": 2350,
+    "substrat/web/page": 2400,
     "tests": 53000,
 }
 """The most lines of code of each room."""
@@ -55,7 +55,7 @@ LONG_FILES: dict[str, int] = {
     "substrat/daemon/app.py": 514,
     "substrat/daemon/clones/repository.py": 481,
     "substrat/protocol/objects.py": 559,
-    "substrat/web/page/page.js": 1119,
+    "substrat/web/page/page.js": 720,
     "tests/cli/test_output.py": 495,
     "tests/core/programs/cursor/test_dialects.py": 491,
     "tests/core/programs/cursor/test_stream.py": 539,
