@@ -55,7 +55,6 @@ LONG_FILES: dict[str, int] = {
     "substrat/daemon/app.py": 514,
     "substrat/daemon/clones/repository.py": 481,
     "substrat/protocol/objects.py": 559,
-    "substrat/web/page/page.js": 720,
     "tests/cli/test_output.py": 495,
     "tests/core/programs/cursor/test_dialects.py": 491,
     "tests/core/programs/cursor/test_stream.py": 539,

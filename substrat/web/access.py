@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MODULES = ("aside", "dom", "list", "net", "page", "state", "text", "transcript")
+MODULES = ("agent", "aside", "dom", "list", "net", "page", "state", "text", "transcript")
 PAGE_FILES = {"/": "index.html", "/page.css": "page.css", **{f"/{name}.js": f"{name}.js" for name in MODULES}}
 """The paths that need no token: the page has none before it has read the address."""
 SUBPROTOCOL = "substrat.v1"
