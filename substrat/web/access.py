@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MODULES = ("agent", "aside", "dom", "list", "net", "page", "state", "text", "transcript")
+"""The JavaScript modules of the page."""
 PAGE_FILES = {"/": "index.html", "/page.css": "page.css", **{f"/{name}.js": f"{name}.js" for name in MODULES}}
 """The paths that need no token: the page has none before it has read the address."""
 SUBPROTOCOL = "substrat.v1"

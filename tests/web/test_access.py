@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from substrat.web.access import Access, Asked, judge
+from substrat.web.access import PAGE_FILES, Access, Asked, judge
 from substrat.web.routes import ROUTES
 from tests.support.daemon import PROGRAMS
 from tests.support.processes import descriptors
@@ -54,7 +54,7 @@ def test_each_rule_refuses_by_itself():
 
 
 def test_nothing_but_the_page_is_served_without_the_token(web, anna):
-    for path in ("/", "/page.js", "/page.css"):
+    for path in PAGE_FILES:
         assert web.ask(path, token=None).status == 200
     for path in ("/api/v1/agents", "/api/v1/openapi.json", "/api/v1/nothing", "/metrics", "/page/index.html", "//", "/../"):
         assert web.ask(path, token=None).status == 401

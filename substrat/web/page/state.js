@@ -122,8 +122,7 @@ function descendants(agent) {
 export function actionsOf(agent, view) {
   const kind = kindOf(agent),
     state = agent.state,
-    host = REFUSED.exec(agent.attention?.text ?? "")?.[1], // may be the agent's words
-    work = agent.clone;
+    host = REFUSED.exec(agent.attention?.text ?? "")?.[1]; // may be the agent's words
   const all = [
     (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
     canLand(agent) && { label: "Merge", verb: "merge", is_strong: kind === "merge", body: { outcomes: true } },
