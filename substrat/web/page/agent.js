@@ -1,3 +1,4 @@
+// @ts-check
 // The view of one agent.
 
 import { changes, MOST_BARS, patched, plotted, renderFacts } from "./aside.js";

@@ -1,3 +1,4 @@
+// @ts-check
 // What stands beside a transcript: facts, tokens and changes.
 
 import { agentHref, bdi, el, keyed, mark, put } from "./dom.js";

@@ -1,3 +1,4 @@
+// @ts-check
 // Asks the daemon: the API, the stream of events, and when what is known is fetched anew.
 
 import { byId, put, show } from "./dom.js";
@@ -174,6 +175,7 @@ export async function live() {
   }
 }
 
+/** @type {(value?: unknown) => void} */
 let retryNow = () => {};
 
 /** Connect now, or ask at once whether the daemon is there. */

@@ -1,3 +1,4 @@
+// @ts-check
 // What the page knows, and what follows from it. Pure: nothing here touches the document or asks the daemon.
 
 import { oneLine, plural, withLocalTimes } from "./text.js";
@@ -41,7 +42,12 @@ export const settled = new Map(); // inbox items that were answered here a momen
 export const drafts = new Map(); // prompts that are being written, by the agent's id
 export const asked = new Set(); // ids of the agents whose urgent attention was told
 
-/** What changes by being replaced. */
+/**
+ * What changes by being replaced.
+ *
+ * @type {{ token: string | null, cursor: number | null, all_touched: boolean, is_open: boolean, inbox: any[],
+ *   filter: string, as_tree: boolean, view: string, opened: any }}
+ */
 export const state = {
   token: null,
   cursor: null, // of the last event taken

@@ -1,3 +1,4 @@
+// @ts-check
 // Texts as the page says them. Pure.
 //
 // Agents are hostile: `visible` writes out what acts, hides or reorders, as `substrat/visible.py` does for terminals.
@@ -6,6 +7,7 @@ const ACTS = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\uf
 const DRAWN = /[\n\t\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2]/; // format characters that have a glyph
 const JOINED = /[\p{L}\p{M}\p{So}\p{Sk}\p{Emoji}]/u; // scripts that join their letters, and emoji, begin at U+0590
 
+/** @param {string} text */
 export function visible(text) {
   if (!/[^\n\t\x20-\x7e]/.test(text)) return text;
   return text.replace(ACTS, (sign, at) =>
@@ -22,6 +24,7 @@ function works(sign, text, at) {
   return /[\ufe00-\ufe0f]/.test(sign) && (joins(before) || /[0-9#*©®]/.test(before));
 }
 
+/** @param {number} code */
 function escaped(code) {
   const digits = code.toString(16);
   return code < 0x100
@@ -31,6 +34,7 @@ function escaped(code) {
       : `\\U${digits.padStart(8, "0")}`;
 }
 
+/** @type {(text: unknown, most?: number) => string} */
 export const oneLine = (text, most = 400) =>
   visible(
     String(text ?? "")
@@ -39,6 +43,7 @@ export const oneLine = (text, most = 400) =>
       .trim(),
   );
 
+/** @param {number} characters */
 export function size(characters) {
   return characters < 10_000
     ? `${characters} characters`
@@ -47,24 +52,29 @@ export function size(characters) {
       : `${(characters / 1e6).toFixed(1)} M characters`;
 }
 
+/** @param {number} count */
 export function tokens(count) {
   if (count < 10_000) return String(count);
   const [unit, name] = count < 999_500 ? [1e3, "k"] : count < 999.5e6 ? [1e6, "M"] : [1e9, "G"];
   return `${(count / unit).toFixed(count < 10 * unit ? 1 : 0)}${name}`;
 }
 
+/** @param {string} stamp */
 export function age(stamp) {
   const seconds = Math.max(0, (Date.now() - Date.parse(stamp)) / 1000);
   if (!(seconds >= 0)) return "";
-  for (const [unit, name] of [
+  /** @type {[number, string][]} */
+  const units = [
     [86_400, "d"],
     [3600, "h"],
     [60, "m"],
-  ])
+  ];
+  for (const [unit, name] of units)
     if (seconds >= unit) return `${Math.floor(seconds / unit)}${name}`;
   return "now";
 }
 
+/** @type {(stamp: string | number | null | undefined) => string} */
 export const moment = (stamp) => (stamp ? new Date(stamp).toLocaleString("sv-SE") : ""); // 2026-01-31 13:07:00, local
 export const clock = (stamp) => moment(stamp).slice(11);
 
@@ -75,6 +85,7 @@ export const withLocalTimes = (text) =>
     return day === moment(Date.now()).slice(0, 10) ? time : `${day} ${time}`;
   });
 
+/** @type {(count: number, one: string, more?: string) => string} */
 export const plural = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
 
 /** Cut a text, and not within a character. */

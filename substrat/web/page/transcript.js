@@ -1,3 +1,4 @@
+// @ts-check
 // An agent's transcript, put together from its events.
 
 import { Block, el, mark, put } from "./dom.js";
