@@ -324,7 +324,8 @@ export class AgentView {
       ),
     );
     const had_focus = this.buttons.contains(document.activeElement);
-    const command = COMMANDS[kind === "merge" && !canLand(agent) ? "unlandable" : kind];
+    const is_frozen = agent.attention?.text?.startsWith("frozen, because ");
+    const command = COMMANDS[is_frozen ? "suspended" : kind === "merge" && !canLand(agent) ? "unlandable" : kind];
     const whom = agent.attention?.item ?? oneLine(agent.name);
     put(this.hint, command ? `substratctl ${command.replaceAll("NAME", whom)}` : "");
     const asks = renderCards(this.cards, asksFor(agent));

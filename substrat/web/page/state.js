@@ -33,7 +33,7 @@ export const COMMANDS = {
 };
 
 export const WARNS =
-  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|clone:(not|conflict|setup-failed)|workspace:(protected|touched|un|hidden))/;
+  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|clone:(not|conflict|setup-failed)|workspace:(touched|un|hidden))/;
 
 const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
 export const agents = new Map(); // by id
