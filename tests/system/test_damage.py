@@ -108,7 +108,7 @@ def huge(path):
     os.truncate(path, 40 << 30)
 
 
-NOTES = ("guard", "kept", "names", "form", "held", "id")
+NOTES = ("guard", "names", "form", "id")
 """What a daemon writes into a turn's directory for the next one."""
 NOTE_DAMAGE: dict[str, Callable[[Path], object]] = {
     "a pipe": os.mkfifo,

@@ -35,8 +35,8 @@ SCRATCH = "scratch"
 _LEAST_ROOM = 64 * 1024
 """Bytes; a pipe's size (pipe(7)), which programs write at most at once."""
 MOST_RECORD = 64 * 1024 * 1024
-"""Bytes of a file that the daemon writes for the next one. Copies of protected files have 8 MiB together, lists of paths
-less; a larger file isn't the daemon's, and reading it could take all the memory there is."""
+"""Bytes of a file that the daemon writes for the next one. Lists of paths have less; a larger file isn't the daemon's, and
+reading it could take all the memory there is."""
 _REPORT_BYTES = 64 * 1024
 """Bytes of bubblewrap's reports and of a program's last complaints; a few lines of each count."""
 _ID_BYTES = 64
