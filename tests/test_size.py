@@ -47,12 +47,12 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 2150,
     "substrat/web": 850,
     "substrat/web/page": 2400,
-    "tests": 51500,
+    "tests": 51550,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480
 LONG_FILES: dict[str, int] = {
-    "substrat/daemon/app.py": 514,
+    "substrat/daemon/app.py": 518,
     "substrat/daemon/clones/repository.py": 481,
     "substrat/protocol/objects.py": 559,
     "tests/cli/test_output.py": 495,

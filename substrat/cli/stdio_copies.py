@@ -114,7 +114,7 @@ class _Copy(threading.Thread):
                 self._give_input()
             else:
                 self._take_output()
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             pass  # the command reads no more; or the last reader has gone, so its pipe is closed, and it gets SIGPIPE
         except OSError as problem:
             if problem.errno != errno.EBADF:  # it isn't open that way, as input under nohup(1): there is none

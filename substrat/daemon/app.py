@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sqlite3
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
@@ -408,9 +409,10 @@ def _opened_store(settings: DaemonSettings, now: Callable[[], float], notifier: 
         if not settings.begin_anew:
             raise
         try:
+            gone_back = backup.prepare(path)
             kept = damaged_files.set_aside_database(path, settings.layout, now())
-            gone_back = backup.go_back(path)
-        except OSError as obstacle:
+            backup.go_back(path)
+        except (OSError, sqlite3.Error) as obstacle:
             raise StateUnusable(f"the damaged state in {path} can't be moved: {obstacle}; move it away") from None
         log.error("damaged state set aside", reason=problem.message, kept=kept, gone_back=gone_back)  # noqa: TRY400
         store = Store(path, reserve.SIZE)
@@ -433,6 +435,8 @@ def _checked_store(path: str, layout: Layout) -> Store:
         how = "missing" if size is None else "empty"
         if has_agents:
             raise damaged_state(path, f"it is {how}, and there are files of agents")
+        if os.path.exists(backup.copy_of(path)):
+            raise damaged_state(path, f"it is {how}, and there is a copy of it")
         if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal"):
             raise damaged_state(path, f"it is {how}, and there is a log beside it, substrat.db-wal")
     try:

@@ -103,6 +103,8 @@ def test_a_finding_goes_with_its_repository(scene):
     (event,) = scene.house.events("agent", "workspace:closed")
     assert event["text"] == f"gone, or as it was before: {scene.work}/sub/.git"
     assert scene.turn("true") == "idle"
+    (scene.house.directory / "sub").rename(scene.work / "sub")
+    wait_until(lambda: scene.kind == "unsafe", "the finding")
 
 
 def test_an_accepted_failure_is_that_of_its_turn(house):

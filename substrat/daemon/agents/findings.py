@@ -176,10 +176,12 @@ class Findings:
 
     async def run(self) -> None:
         """Close findings soon after their files have gone, until cancelled."""
-        await findings_watch.run(self._registry, self.close_settled)
+        await findings_watch.run(self._registry, self._store.closed_findings, self.look_again)
 
-    async def close_settled(self) -> None:
-        """Close the findings whose files are gone, or as they were at their turn's start, with an event.
+    async def look_again(self) -> None:
+        """Close the findings whose files are gone, or as they were at their turn's start, and open those that came back.
+
+        For example `git switch` takes an agent's committed `.envrc` away, and another one brings it back.
 
         Raises:
             StorageFailed: it can't be written; they stay open.
@@ -190,9 +192,12 @@ class Findings:
             if agent.findings and self._is_quiet(agent)
             for finding in agent.findings
         ]
-        settled = await trio.to_thread.run_sync(_settled, waiting) if waiting else frozenset()
+        closed = [(agent, one) for one in self._store.closed_findings() if (agent := self._registry.get(one.agent))]
+        settled, back = await trio.to_thread.run_sync(lambda: (_settled(waiting), _back(closed)))
         for agent in self._registry.agents:
             self._close(agent, settled)
+        for one in back:
+            self._open(one)
 
     def _is_quiet(self, agent: Agent) -> bool:
         """Say whether no sandbox runs that could put a file back, so that the next turn's start would take it for known."""
@@ -203,11 +208,24 @@ class Findings:
         if not gone or not self._is_quiet(agent):
             return
         with self._registry.change("finding closed") as change:
-            self._store.forget_findings(finding.number for finding in gone)
+            self._store.close_findings((finding.number for finding in gone), self._registry.now())
             change.put(replace(agent, findings=tuple(one for one in agent.findings if one not in gone)))
             told = f"gone, or as it was before: {_paths(gone)}"
             data = {"findings": [finding.number for finding in gone]}
             change.record(DaemonEvent(agent.id, None, "workspace:closed", told, data))
+
+    def _open(self, finding: Finding) -> None:
+        agent = self._registry.get(finding.agent)
+        if agent is None:
+            return
+        with self._registry.change("finding recorded") as change:
+            if _words(finding) in {_words(one) for one in agent.findings}:
+                self._store.forget_findings([finding.number])  # it was found anew
+                return
+            self._store.close_findings([finding.number], None)
+            change.put(replace(agent, findings=(*agent.findings, finding)))
+            told = f"there again, as it was found: {_paths([finding])}"
+            change.record(DaemonEvent(agent.id, None, UNPROTECTED, told))
 
     def _sharing(self, agent: Agent) -> list[Agent]:
         """Return the other agents in place whose directory is an agent's own, or lies in it or around it."""
@@ -338,6 +356,12 @@ def _look_again(agent: Agent, findings: Sequence[Finding]) -> tuple[dict[int, st
 def _settled(findings: Iterable[tuple[Agent, Finding]]) -> frozenset[int]:
     """Return the numbers of the findings whose files are gone by now, or as they were; runs in a thread."""
     return frozenset(one.number for agent, one in findings if one.files and _is_settled(one, roots_of(agent)))
+
+
+def _back(findings: Iterable[tuple[Agent, Finding]]) -> list[Finding]:
+    """Return the findings that had closed, and whose files are as they were found; runs in a thread."""
+    contents = [(one, fingerprint.of(one.files, roots_of(agent))) for agent, one in findings]
+    return [one for one, now in contents if fingerprint.content_of(now) == fingerprint.content_of(one.digest)]
 
 
 def _is_settled(finding: Finding, roots: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Watches the directories that hold findings' files, so that a finding closes soon after a person has removed them."""
+"""Watches the directories that hold findings' files: a finding closes soon after these are gone, and opens with them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from substrat.errors import StorageFailed
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+    from substrat.core.agents.records import Finding
     from substrat.daemon.agents.registry import Registry
 
 log = structlog.get_logger("substrat.findings")
@@ -28,12 +29,15 @@ _PAUSE = 0.5
 """Seconds between two looks: an agent that works in such a directory may change its names at any rate."""
 
 
-async def run(registry: Registry, close: Callable[[], Awaitable[None]]) -> None:
-    """Have findings closed when something has changed beside their files, until cancelled.
+async def run(
+    registry: Registry, closed: Callable[[], Sequence[Finding]], look_again: Callable[[], Awaitable[None]]
+) -> None:
+    """Have findings looked at when something has changed beside their files, until cancelled.
 
     Args:
         registry: the agents.
-        close: looks at all findings, and closes those that are settled.
+        closed: returns the findings that have closed by themselves.
+        look_again: looks at all findings.
     """
     wanted = Wakeup()
     known: dict[str, tuple[bool, tuple[int, ...]]] = {}
@@ -53,9 +57,9 @@ async def run(registry: Registry, close: Callable[[], Awaitable[None]]) -> None:
             watched: set[int] = set()
             while True:
                 wanted.clear()
-                watched = _watch(registry, watcher, watched)
+                watched = _watch(registry, closed(), watcher, watched)
                 try:
-                    await close()
+                    await look_again()
                 except StorageFailed as problem:
                     log.error("a finding that is settled stays open", reason=problem.message)  # noqa: TRY400
                 await wanted.wait()
@@ -69,10 +73,12 @@ async def _notice(watcher: EntryWatcher, wanted: Wakeup) -> None:
         wanted.set()
 
 
-def _watch(registry: Registry, watcher: EntryWatcher, watched: set[int]) -> set[int]:
-    """Watch the directories of open findings' files, and those above, which may be renamed; return the watches' numbers."""
+def _watch(registry: Registry, closed: Sequence[Finding], watcher: EntryWatcher, watched: set[int]) -> set[int]:
+    """Watch the directories of findings' files, and those above, which may be renamed; return the watches' numbers."""
     places: dict[str, None] = {}
-    for agent, finding in ((one, finding) for one in registry.agents for finding in one.findings):
+    pairs = [(one, finding) for one in registry.agents for finding in one.findings]
+    pairs += [(one, finding) for finding in closed if (one := registry.get(finding.agent))]
+    for agent, finding in pairs:
         for directory in dict.fromkeys(map(os.path.dirname, finding.files)):
             places[directory] = None
             outer = os.path.dirname(directory)

@@ -29,6 +29,10 @@ _LOOK = 600.0
 _SKIPPED_NUMBERS = 1_000_000
 """Numbers left out when a person goes back: clients hold cursors of events that are newer than the copy, and an agent makes
 fewer events in a day."""
+_STEPS = 10_000
+"""Of SQLite's virtual machine, which takes about a millisecond for them."""
+_PRIMARY = 0xFF
+"""The bits of an extended result code that say its kind (sqlite3.h)."""
 
 
 def copy_of(path: str) -> str:
@@ -54,6 +58,7 @@ async def keep(store: Store, now: Callable[[], float], room: Callable[[], int]) 
         room: gives how many bytes may be written to the disk.
     """
     copy = copy_of(store.path)
+    _remove_begun(copy)
     while True:
         await trio.sleep(_LOOK)
         age = _PERIOD
@@ -65,43 +70,71 @@ async def keep(store: Store, now: Callable[[], float], room: Callable[[], int]) 
             if room() < store.size:
                 log.warning("state not copied", reason="the copy would leave less room than disk.free on the disk")
                 continue
-            await trio.to_thread.run_sync(make, store.path, abandon_on_cancel=True)
+            # A stop ends the copy, and waits for it: SQLite's log goes with the last connection.
+            await trio.to_thread.run_sync(make, store.path, trio.from_thread.check_cancelled)
         except (sqlite3.Error, OSError) as problem:
             log.warning("state not copied", reason=str(problem))
 
 
-def make(path: str) -> None:
+def make(path: str, check: Callable[[], object] = lambda: None) -> None:
     """Copy a database in whose files others may be writing; the copy before stays until this one is whole.
 
+    Args:
+        path: its path.
+        check: is called about every millisecond; where it raises the copy is given up.
+
     Raises:
-        sqlite3.Error: it is damaged, or another process has it for itself.
+        sqlite3.Error: it is damaged, another process has it for itself, or it is given up.
         OSError: the copy can't be written.
     """
     copy = copy_of(path)
     begun = f"{copy}.part"
     os.makedirs(os.path.dirname(copy), mode=0o700, exist_ok=True)
     # SQLite takes an empty file as it is, with its mode.
-    with open(begun, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        with closing(sqlite3.connect(path)) as db:
-            db.execute("VACUUM INTO ?", (begun,))
-        os.fsync(file.fileno())
-    os.replace(begun, copy)
+    try:
+        with open(begun, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            with closing(sqlite3.connect(path)) as db:
+                db.set_progress_handler(lambda: int(bool(check())), _STEPS)
+                db.execute("VACUUM INTO ?", (begun,))
+            os.fsync(file.fileno())
+        os.replace(begun, copy)
+    finally:
+        _remove_begun(copy)
 
 
-def go_back(path: str) -> bool:
-    """Put a database's copy into its place; says whether there was one that can be read.
+def _remove_begun(copy: str) -> None:
+    """Remove what is left of a copy that failed, or whose daemon was killed."""
+    for name in (f"{copy}.part", f"{copy}.part-journal"):
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def prepare(path: str) -> bool:
+    """Let a database's copy give greater numbers than the database did; False: there is no copy, or it is none.
 
     Raises:
-        OSError: it can't be moved.
+        sqlite3.Error: it can't be opened or written now.
     """
     copy = copy_of(path)
     if not os.path.isfile(copy):
         return False
     try:
         with closing(sqlite3.connect(copy)) as db, db:
+            db.execute(
+                "INSERT INTO sqlite_sequence SELECT name, 0 FROM sqlite_schema WHERE type = 'table' "
+                "AND sql LIKE '%AUTOINCREMENT%' AND name NOT IN (SELECT name FROM sqlite_sequence)"
+            )
             db.execute("UPDATE sqlite_sequence SET seq = seq + ?", (_SKIPPED_NUMBERS,))
-    except sqlite3.Error as problem:
-        log.error("the copy can't be read", path=copy, reason=str(problem))  # noqa: TRY400 - the sentence says it all
+    except sqlite3.DatabaseError as problem:
+        if problem.sqlite_errorcode & _PRIMARY not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+            raise
+        os.rename(copy, f"{copy}.damaged")
+        log.error("the copy can't be read", path=f"{copy}.damaged", reason=str(problem))  # noqa: TRY400 - it says all
         return False
-    os.rename(copy, path)
     return True
+
+
+def go_back(path: str) -> None:
+    """Put a database's copy, if there is one, into its place; raises OSError."""
+    with suppress(FileNotFoundError):
+        os.rename(copy_of(path), path)

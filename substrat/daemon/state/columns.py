@@ -159,11 +159,14 @@ def _read_path(value: object) -> str:
 
 def _read_prose(value: object) -> str:
     """Return a text; a few wrong bytes in it are no reason to lose the rest."""
+    text = _repaired(value)
+    return text if len(text) <= _LONGEST_PROSE else text[:_LONGEST_PROSE] + "… [cut]"
+
+
+def _repaired(value: object) -> str:
     if type(value) is not str:
         raise ValueError("is no text")
-    if not _is_unicode(value):
-        value = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return value if len(value) <= _LONGEST_PROSE else value[:_LONGEST_PROSE] + "… [cut]"
+    return value if _is_unicode(value) else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _parsed(value: object, most: int = _LONGEST_LIST) -> object:
@@ -224,16 +227,19 @@ def _check_settings(settings: AgentSettings) -> None:
         raise ValueError("has a variable that no agent can have") from None
 
 
-_settings_of = _json_of(AgentSettings, "is no JSON object of an agent's settings", _check_settings, _LONGEST_PROSE)
+_settings_of = _json_of(AgentSettings, "is no JSON object of an agent's settings", _check_settings, 8 * _LONGEST_PROSE)
 _landings_of = _json_of(PastLandings, "is no JSON object of a landing's outcome", _check_landings)
-_answer_of = _json_of(tuple[str, bool], "is no JSON array of a text and whether it is an error", most=_LONGEST_PROSE)
+_answer_of = _json_of(tuple[str, bool], "is no JSON array of a text and whether it is an error", most=8 * _LONGEST_PROSE)
 _remembered = lru_cache(maxsize=64)
 """For lists that many rows have alike."""
 
 
 @_remembered
 def _read_settings(value: object) -> AgentSettings:
-    found: AgentSettings = _settings_of(_read_prose(value))
+    text = _repaired(value)
+    found: AgentSettings = _settings_of(text)
+    if text != value and "\N{REPLACEMENT CHARACTER}" in f"{found.ssh_agent}{found.environment}":
+        raise ValueError("has a path or a variable that isn't UTF-8")
     return found
 
 
@@ -243,7 +249,7 @@ def _read_past_landings(value: object) -> PastLandings:
 
 
 def _read_answer(value: object) -> tuple[str, bool]:
-    text, is_error = _answer_of(_read_prose(value))
+    text, is_error = _answer_of(_repaired(value))
     return _read_prose(text), is_error
 
 

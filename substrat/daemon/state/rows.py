@@ -222,11 +222,11 @@ CALLS: Table[Any] = Table("calls", owner="agent", columns={
     "agent": IDENTIFIER, "turn": IDENTIFIER, "call": PROSE, "answer": ANSWER,
 })  # fmt: skip
 """Tool calls that were answered."""
-# The last column is no field of the record: findings that a person has accepted are looked up by it alone.
-FINDINGS = Table("findings", lambda *values: Finding(*values[:-1]), "agent", columns={
+# The last columns are no fields of the record: findings that are accepted, or closed, are looked up by them alone.
+FINDINGS = Table("findings", lambda *values: Finding(*values[:-2]), "agent", columns={
     "number": NUMBER, "agent": IDENTIFIER, "turn": or_null(IDENTIFIER), "time": MOMENT, "path": PROSE, "text": PROSE,
     "aside": or_null(PATH), "difference": PROSE, "files": NAMES, "digest": or_null(WORDS), "was": NAMES,
-    "accepted_at": or_null(MOMENT),
+    "accepted_at": or_null(MOMENT), "closed_at": or_null(MOMENT),
 })  # fmt: skip
 WAITS = Table("waits", Wait, "agent", columns={
     "id": NUMBER, "agent": IDENTIFIER, "members": NAMES, "names": NAMES, "mode": member_of(WaitMode),

@@ -248,12 +248,15 @@ MIGRATIONS = (
     """,
     """
     ALTER TABLE agents ADD COLUMN settings TEXT NOT NULL DEFAULT '{}';
-    UPDATE agents SET settings = json_object(
+    UPDATE agents SET settings = CASE WHEN 'blob' IN (
+        typeof(restore), typeof(environment), typeof(ssh_agent), typeof(instructions), typeof(result_schema),
+        typeof(priority), typeof(time_limit), typeof(silence_limit)
+    ) THEN 'damaged' ELSE json_object(
         'restore', restore, 'ssh_agent', ssh_agent, 'instructions', instructions, 'result_schema', result_schema,
         'priority', priority, 'time_limit', time_limit, 'silence_limit', silence_limit,
         'environment', CASE WHEN json_valid(environment) THEN
             (SELECT json_group_array(json_array(key, value)) FROM json_each(environment)) ELSE environment END
-    );
+    ) END;
     ALTER TABLE agents DROP COLUMN restore;
     ALTER TABLE agents DROP COLUMN environment;
     ALTER TABLE agents DROP COLUMN ssh_agent;
@@ -264,7 +267,10 @@ MIGRATIONS = (
     ALTER TABLE agents DROP COLUMN silence_limit;
     """,
     "ALTER TABLE turns ADD COLUMN replaced TEXT;",
-    "ALTER TABLE findings ADD COLUMN was TEXT NOT NULL DEFAULT '[]';",
+    """
+    ALTER TABLE findings ADD COLUMN was TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE findings ADD COLUMN closed_at REAL;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

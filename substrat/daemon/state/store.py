@@ -160,13 +160,23 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def add_finding(self, finding: Finding) -> Finding:
         """Store a finding and return it with its number; the number it comes with is ignored."""
-        done = self._db.execute(_ADD_FINDING, FINDINGS.write(finding, number=0, accepted_at=None)[1:])
+        done = self._db.execute(_ADD_FINDING, FINDINGS.write(finding, number=0, accepted_at=None, closed_at=None)[1:])
         return replace(finding, number=int(done.lastrowid or 0))
 
     def open_findings(self) -> list[Finding]:
         """Load the findings of all agents that no person has accepted, oldest first."""
-        found = self._db.execute(f"{FINDINGS.select} WHERE accepted_at IS NULL ORDER BY number")
-        return FINDINGS.read_all(found.fetchall())
+        return self._findings("accepted_at IS NULL AND closed_at IS NULL")
+
+    def closed_findings(self) -> list[Finding]:
+        """Load the findings of all agents that have closed by themselves, oldest first."""
+        return self._findings("closed_at NOT NULL")
+
+    def _findings(self, condition: str) -> list[Finding]:
+        return FINDINGS.read_all(self._db.execute(f"{FINDINGS.select} WHERE {condition} ORDER BY number").fetchall())
+
+    def close_findings(self, numbers: Iterable[int], now: float | None) -> None:
+        """Note that findings have closed by themselves; None: they are open again."""
+        self._db.executemany("UPDATE findings SET closed_at = ? WHERE number = ?", [(now, number) for number in numbers])
 
     def accepted_findings(self, agent_id: str, sharing: Sequence[str] = ()) -> set[tuple[str, str, str | None]]:
         """Return the path, the text and the content's hash of each finding of an agent that a person has accepted.

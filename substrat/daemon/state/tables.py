@@ -1,4 +1,4 @@
-"""A table of the state: its SQL, and the decoding and encoding of its rows, made from the annotations of a NamedTuple."""
+"""A table of the state: its SQL, and the decoding and encoding of its rows, made from its columns."""
 
 from __future__ import annotations
 

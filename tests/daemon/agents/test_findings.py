@@ -33,7 +33,10 @@ class Desk:
         return self.findings.record(self.agent.id, None, [found])
 
     async def until_closed(self, number):
-        while number in self.numbers:
+        await self.until(lambda: number not in self.numbers)
+
+    async def until(self, is_so):
+        while not is_so():
             await self.house.registry.change_of(self.agent.id).wait()
 
     async def accept(self, *numbers):
@@ -157,8 +160,13 @@ async def test_a_finding_whose_file_is_gone_or_as_it_was_closes_by_itself(desk, 
     assert desk.numbers == [third]
     told = [text for _, text in desk.house.told("anna", "workspace:closed")]
     assert told == [f"gone, or as it was before: {path}" for path in (desk.file, other)]
+    desk.file.write_text("two")
+    await desk.findings.look_again()
+    assert desk.numbers == [third], "nobody has found that"
     desk.file.write_text("one")
-    assert desk.find(), "nobody has accepted it"
+    await desk.until(lambda: desk.numbers == [third, first])
+    desk.house.open()
+    assert set(desk.numbers) == {third, first}
 
 
 async def test_nothing_closes_while_an_agent_that_could_put_it_back_works(desk, nursery):
@@ -166,7 +174,7 @@ async def test_nothing_closes_while_an_agent_that_could_put_it_back_works(desk, 
     desk.house.spawn("bert", "go")
     nursery.start_soon(desk.findings.run)
     desk.file.unlink()
-    await desk.findings.close_settled()
+    await desk.findings.look_again()
     assert desk.numbers
     desk.house.begin("bert")
     desk.house.finish("bert")

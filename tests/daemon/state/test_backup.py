@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
 
@@ -61,9 +62,50 @@ def test_a_damaged_database_does_not_take_the_place_of_its_copy(agents):
     assert names(backup.copy_of(agents.path)) == ["anna"]
 
 
-def test_a_copy_that_is_none_is_left_where_it_is(agents):
+def test_a_copy_that_is_none_is_never_gone_back_to(agents):
     backup.make(agents.path)
-    with open(backup.copy_of(agents.path), "wb") as file:
+    copy = backup.copy_of(agents.path)
+    with open(copy, "wb") as file:
         file.write(b"this is no database" * 500)
-    assert not backup.go_back(agents.path)
-    assert names(agents.path) == ["anna"]
+    assert not backup.prepare(agents.path)
+    assert (os.path.exists(copy), os.path.exists(f"{copy}.damaged")) == (False, True)
+
+
+def test_a_copy_that_another_program_holds_stays(agents):
+    backup.make(agents.path)
+    with closing(sqlite3.connect(backup.copy_of(agents.path))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            backup.prepare(agents.path)
+    assert names(backup.copy_of(agents.path)) == ["anna"]
+
+
+def test_numbers_go_on_beyond_those_that_were_given_since_the_copy(agents):
+    backup.make(agents.path)
+    assert backup.prepare(agents.path)
+    with closing(sqlite3.connect(backup.copy_of(agents.path))) as db:
+        numbers = dict(db.execute("SELECT name, seq FROM sqlite_sequence"))
+    assert {"events", "items", "findings"} <= numbers.keys()
+    assert min(numbers.values()) >= 1_000_000
+
+
+def test_a_copy_that_fails_leaves_nothing(agents, monkeypatch):
+    def fail(_):
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no room"):
+        backup.make(agents.path)
+    assert os.listdir(os.path.dirname(backup.copy_of(agents.path))) == []
+
+
+def test_a_copy_is_given_up_when_the_daemon_stops(agents):
+    with agents.transaction():
+        agents._db.executemany("INSERT INTO totals VALUES ('x', ?, 1)", [(str(number),) for number in range(20_000)])
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        backup.make(agents.path, stop)
+    assert os.listdir(os.path.dirname(backup.copy_of(agents.path))) == []

@@ -1,5 +1,8 @@
 """Every column of every table, as `rows` describes it: a stored value is refused, or written as it can be read again."""
 
+import pytest
+
+from substrat.daemon.state.columns import SETTINGS
 from substrat.daemon.state.rows import TABLES
 from tests.support.cases import each
 
@@ -27,3 +30,10 @@ def test_a_value_that_is_read_is_written_as_it_was(name, column):
         taken.append(stored)
         assert column.read(value if column.write is None else column.write(value)) == value, stored
     assert taken not in ([], [None]), name
+
+
+@pytest.mark.parametrize("damage", ['"ssh_agent": "/run/\udcff"', '"environment": [["A", "\udcff"]]'])
+def test_a_wrong_byte_in_a_setting_that_decides_is_not_mended(damage):
+    assert SETTINGS.read('{"instructions": "never \udcff"}').instructions == "never \N{REPLACEMENT CHARACTER}"
+    with pytest.raises(ValueError, match="isn't UTF-8"):
+        SETTINGS.read(f"{{{damage}}}")
