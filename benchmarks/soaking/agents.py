@@ -331,6 +331,8 @@ class Agents:
             if NOT_STARTED in said:
                 # A file that the person's git replaced meanwhile can't be mounted: the command has done nothing.
                 self.done["exec not started"] += 1
+            elif "was replaced on the host" in said:
+                self.done["exec ended by the person's git"] += 1
             elif self.link.starts == starts and self.link.is_up:
                 self.link.broken.append(f"exec in {name} ended with {status} instead of {code}: {said.strip()[-300:]}")
             return
