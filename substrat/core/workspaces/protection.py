@@ -31,7 +31,7 @@ def decide(*, seconds: float, is_mounted: bool, is_as_before: bool, is_reached: 
         seconds: since when a path of it has been without its mount.
         is_mounted: whether all of its protected paths are mounted now.
         is_as_before: whether the replaced paths have the type, the modes and the content of the turn's start.
-        is_reached: whether the sandbox has one of the new files open, or they have further names: then the agent could
+        is_reached: whether the sandbox may have one of the new files open, or they have further names: then the agent could
             write to them in spite of any mount.
         is_frozen: whether its turn was frozen before, so that nothing in it has run since and nothing is to be told.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat as modes
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -155,6 +156,8 @@ def all_with(path: str) -> set[int]:
 def reaches(pid: int, inodes: Collection[tuple[int, int]]) -> bool:
     """Say whether a process may have one of some files open, mapped, or as its directory; one that hides that may.
 
+    A descriptor that waits in a socket of the process's may be any file's: nothing tells which.
+
     Args:
         pid: the process; stopped, or it may change that meanwhile.
         inodes: the device and the inode of each file.
@@ -162,10 +165,12 @@ def reaches(pid: int, inodes: Collection[tuple[int, int]]) -> bool:
     numbers = {str(number) for _, number in inodes}
     try:
         for task in tasks(pid):  # each thread may have a table of its own (clone(2), CLONE_FILES)
-            for name in ("cwd", "root", *(f"fd/{number}" for number in os.listdir(f"{task}/fd"))):
+            for name in ("cwd", "root", "exe", *(f"fd/{number}" for number in os.listdir(f"{task}/fd"))):
                 with suppress(*_GONE):
                     found = os.stat(f"{task}/{name}")
                     if (found.st_dev, found.st_ino) in inodes:
+                        return True
+                    if modes.S_ISSOCK(found.st_mode) and _holds_descriptors(f"{task}/fdinfo/{name[3:]}"):
                         return True
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             fields = (line.split(maxsplit=5) for line in file)
@@ -174,6 +179,12 @@ def reaches(pid: int, inodes: Collection[tuple[int, int]]) -> bool:
         return False
     except OSError:
         return True
+
+
+def _holds_descriptors(socket: str) -> bool:
+    """Say whether descriptors wait in a unix socket to be received (unix(7), SCM_RIGHTS); a kernel before 5.6 tells none."""
+    with open(socket, "rb") as file:
+        return any(name == b"scm_fds" and int(number) > 0 for name, _, number in (line.partition(b":") for line in file))
 
 
 def io_counts(pid: int) -> dict[str, int]:

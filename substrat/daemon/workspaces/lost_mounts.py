@@ -155,7 +155,8 @@ def look(sandbox: ProtectedSandbox, paths: Iterable[str], first: int) -> Look:
         for found in islice(_files(_obeyed(protected, path)), _MOST_FILES):
             inodes.add((found.st_dev, found.st_ino))
             has_more_names = has_more_names or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)
-    return Look(as_before, has_more_names or any(procfs.reaches(pid, inodes) for pid in procfs.tree(first)))
+    is_held = bool(inodes) and any(procfs.reaches(pid, inodes) for pid in procfs.tree(first))
+    return Look(as_before, has_more_names or is_held)
 
 
 def content(

@@ -224,7 +224,7 @@ class Protection:
             self._unfinished.add(sandbox.name)
         elif treatment is Treatment.END:
             why = (
-                "is open in the sandbox or has another name"
+                "may be open in the sandbox or has another name"
                 if seen.is_reached
                 else f"can't be protected again: {problem or 'it is replaced again and again'}"
             )

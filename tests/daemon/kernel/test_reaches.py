@@ -16,6 +16,33 @@ REACHES = {
         "opened = open(path, 'r+b'); kept = mmap.mmap(opened.fileno(), 1); opened.close()", True,
     ),
     "its directory": ("os.chdir(os.path.dirname(path))", True),
+    "run": (
+        """
+os.unlink(path)
+shutil.copy("/bin/sh", path)
+os.execv(path, ["sh", "-c", "echo; kill -STOP $$; true"])""", True,
+    ),
+    "sent to itself, and closed": (
+        """
+ends = socket.socketpair()
+opened = os.open(path, os.O_RDWR)
+socket.send_fds(ends[0], [b"x"], [opened])
+os.close(opened)""", True,
+    ),
+    "sent to itself through a connection that it hasn't accepted yet": (
+        """
+listening, connected = (socket.socket(socket.AF_UNIX) for _ in range(2))
+listening.bind("")
+listening.listen()
+connected.connect(listening.getsockname())
+opened = os.open(path, os.O_RDWR)
+socket.send_fds(connected, [b"x"], [opened])
+connected.close()
+os.close(opened)""", True,
+    ),
+    "sockets without descriptors in them": (
+        "ends = [*socket.socketpair(), socket.socket(socket.AF_INET)]; ends[0].send(b'x')", False,
+    ),
     "in a thread's own table": (
         """
 def own():
@@ -33,7 +60,7 @@ def test_each_way_to_keep_a_file_within_reach_is_seen(tmp_path, source, expected
     path = tmp_path / "d" / "file"
     path.parent.mkdir()
     path.write_text("x")
-    before = f"import ctypes, mmap, os, sys, threading, time\npath = {str(path)!r}\n"
+    before = f"import ctypes, mmap, os, shutil, socket, sys, threading, time\npath = {str(path)!r}\n"
     after = "" if "thread" in source else "\nprint(flush=True)\ntime.sleep(99)"
     with subprocess.Popen([sys.executable, "-c", before + source + after], stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
