@@ -215,6 +215,24 @@ def test_an_agent_that_keeps_a_new_file_within_its_reach_is_ended(house, way):
     assert agent.attention["kind"] == "unsafe"
 
 
+@pytest.mark.parametrize("is_back", [False, True], ids=["other content", "the content of the turn's start"])
+def test_what_is_written_to_a_file_after_it_was_mounted_anew_is_told_at_the_turns_end(agent, is_back):
+    """Behind any mount: its inode stays."""
+    config = agent.work / ".git/config"
+    before = config.read_bytes()
+    agent.start()
+    agent.git("config", "user.name", "Somebody")
+    wait_frozen(agent)
+    agent.house.kill()
+    agent.house.start(agent=agent.house.agent)
+    agent.house.ok("resume", "agent")
+    with config.open("wb") as file:
+        file.write(before if is_back else before + b"[core]\n\tfsmonitor = touch stolen\n")
+    agent.finish()
+    told = agent.told("workspace:unprotected")
+    assert [str(config) in one for one in told] == ([] if is_back else [True])
+
+
 def test_agents_that_share_a_workspace_are_frozen_and_resumed_together(agent):
     second = Agent(agent.house, "second")
     agent.start()

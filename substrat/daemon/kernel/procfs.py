@@ -182,7 +182,7 @@ def reaches(pid: int, inodes: Collection[tuple[int, int]]) -> bool:
 
 
 def _holds_descriptors(socket: str) -> bool:
-    """Say whether descriptors wait in a unix socket to be received (unix(7), SCM_RIGHTS); a kernel before 5.6 tells none."""
+    """Say whether descriptors wait in a unix socket to be received (unix(7), SCM_RIGHTS); Linux before 5.6 tells none."""
     with open(socket, "rb") as file:
         return any(name == b"scm_fds" and int(number) > 0 for name, _, number in (line.partition(b":") for line in file))
 

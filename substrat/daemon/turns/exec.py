@@ -193,7 +193,7 @@ class ExecSessions:
                 parts = await self._prepare(agent, place, own)
                 watched = WatchedExec()
                 guarded = ProtectedSandbox(
-                    own.root, agent.id, None, parts.protected, control=watched, roots=roots_of(agent), save=lambda _: None
+                    own.root, agent.id, None, parts.protected, control=watched, roots=roots_of(agent), save=lambda *_: None
                 )
                 protected.enter_context(self._protection.protecting(guarded))
                 sandbox = watched.sandbox = await self._launch(parts, own, command, network, group, standard)

@@ -150,8 +150,11 @@ class TurnPreparation:
     ) -> AbstractContextManager[None]:
         """Protect a workspace's paths for as long as the returned context lasts."""
 
-        def save(inodes: dict[str, int]) -> None:
+        def save(inodes: dict[str, int], contents: dict[str, str]) -> None:
             protected.inodes.update(inodes)
+            for path in inodes:  # of what can't be compared now, an older fingerprint says nothing
+                protected.mounted_anew.pop(path, None)
+            protected.mounted_anew.update(contents)
             with suppress(OSError):  # on a full disk: the look at the turn's end tells them once more
                 place.write_protected(protected_paths.encode(protected))
 

@@ -51,7 +51,8 @@ class ProtectedSandbox(NamedTuple):
         protected: the workspace's protected paths.
         roots: where the agent may write.
         control: the running sandbox.
-        save: writes the inodes of replaced paths down, for the look at the turn's end and for the next daemon.
+        save: writes the inodes and the fingerprints of replaced paths down, for the look at the turn's end and for the next
+            daemon.
     """
 
     name: str
@@ -60,14 +61,15 @@ class ProtectedSandbox(NamedTuple):
     protected: ProtectedPaths
     roots: tuple[str, ...]
     control: SandboxControl
-    save: Callable[[dict[str, int]], None]
+    save: Callable[[dict[str, int], dict[str, str]], None]
 
 
 class Look(NamedTuple):
-    """What is at replaced paths (`protection.decide`)."""
+    """What is at replaced paths (`protection.decide`), and fingerprints of it."""
 
     is_as_before: bool
     is_reached: bool
+    contents: dict[str, str]
 
 
 def is_set_up(first: int) -> bool:
@@ -141,6 +143,7 @@ async def mount_again(program: tuple[str, ...], first: int, protected: Protected
 def look(sandbox: ProtectedSandbox, paths: Iterable[str], first: int) -> Look:
     """Look at replaced paths of a sandbox that is stopped in memory; an agent decides how much there is to read."""
     protected, as_before, inodes = sandbox.protected, True, set[tuple[int, int]]()
+    contents: dict[str, str] = {}
     writable, before = protected.writable, protected.contents or {}
     has_more_names = False
     for path in paths:
@@ -151,12 +154,14 @@ def look(sandbox: ProtectedSandbox, paths: Iterable[str], first: int) -> Look:
             # A file `.git` would lead git to another repository, and a link to another directory.
             as_before = as_before and os.path.isdir(path) and not os.path.islink(path)
             continue
-        as_before = as_before and content(protected, path, sandbox.roots) == before.get(path, "")
+        if (seen := content(protected, path, sandbox.roots)) is not None:
+            contents[path] = seen
+        as_before = as_before and seen == before.get(path, "")
         for found in islice(_files(_obeyed(protected, path)), _MOST_FILES):
             inodes.add((found.st_dev, found.st_ino))
             has_more_names = has_more_names or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)
     is_held = bool(inodes) and any(procfs.reaches(pid, inodes) for pid in procfs.tree(first))
-    return Look(as_before, has_more_names or is_held)
+    return Look(as_before, has_more_names or is_held, contents)
 
 
 def content(

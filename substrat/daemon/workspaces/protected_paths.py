@@ -39,6 +39,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
         unfinished: the inodes of what tells of git's unfinished work, by path; None: an earlier daemon didn't look.
         contents: fingerprints of what was read-only or missing at the turn's start, by path, where it can be compared;
             None: an earlier daemon has started the turn, so replaced paths are told at its end only.
+        mounted_anew: fingerprints of what was there when replaced paths were mounted anew, by path.
     """
 
     pinned: tuple[str, ...] = msgspec.field(name="kept", default=())
@@ -56,6 +57,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     noted: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     unfinished: dict[str, int] | None = None
     contents: dict[str, str] | None = None
+    mounted_anew: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def mounts(self) -> tuple[str, ...]:

@@ -233,7 +233,7 @@ class Protection:
             if treatment is Treatment.FREEZE:
                 await until_stored(partial(self._freeze, sandbox, [*loss.paths]))
             inodes = {path: found for path in loss.paths if (found := inode(path)) is not None}
-            await trio.to_thread.run_sync(sandbox.save, inodes)
+            await trio.to_thread.run_sync(sandbox.save, inodes, seen.contents)
             self._losses.pop(sandbox.name, None)
             self._held.discard(sandbox.name)
             sandbox.control.release()

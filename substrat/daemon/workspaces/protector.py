@@ -220,6 +220,7 @@ class WorkspaceProtector:
         except WorkspaceUnusable as problem:
             return [Found(agent.workspace, problem.message)], []
         paths = protected_paths.changes(before, after)
+        paths += (one for one in _written_since(agent, before, after) if one not in paths)
         changed = [_changed(agent, before, after, paths)] if paths else []
         told = set(paths)
         # The agent may have written to what can't be protected, whatever a person has accepted before.
@@ -229,6 +230,18 @@ class WorkspaceProtector:
             if not all(one in told or protected_paths.is_below(one, told) for one in files)
         ]
         return changed, noted
+
+
+def _written_since(agent: Agent, before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
+    """Return the paths that were mounted anew and are written to since: their inodes show nothing of it."""
+    paths, roots = {protected_paths.printable(path): path for path in (*after.inodes, *after.missing)}, roots_of(agent)
+    found = []
+    for name, mounted in before.mounted_anew.items():
+        path = paths.get(name, name)
+        usual = {mounted, (before.contents or {}).get(name, mounted)}
+        if os.path.lexists(path) and content(before, path, roots) not in usual:
+            found.append(path)
+    return found
 
 
 def _changed(agent: Agent, before: ProtectedPaths, after: ProtectedPaths, paths: list[str]) -> Found:

@@ -41,7 +41,7 @@ async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_p
             nursery.start_soon(protection.run)
             for name in ("one", "two"):  # the second: the task that looks is still there
                 broken: Any = Broken()
-                sandbox = ProtectedSandbox(name, anna.id, None, guard, (), broken, lambda _: None)
+                sandbox = ProtectedSandbox(name, anna.id, None, guard, (), broken, lambda *_: None)
                 with protection.protecting(sandbox):
                     (tmp_path / ".envrc").write_text("x")
                     (tmp_path / ".envrc").unlink()
