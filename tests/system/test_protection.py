@@ -215,6 +215,26 @@ def test_an_agent_that_keeps_a_new_file_within_its_reach_is_ended(house, way):
     assert agent.attention["kind"] == "unsafe"
 
 
+def test_each_of_two_files_that_are_replaced_at_once_is_told_at_the_end_of_the_interrupted_turn(house):
+    work = prepare_nested(house)
+    house.start(agent=house.program(OBEDIENT))
+    agent = Agent(house).start()
+    paths = [work / ".git/config", work / "a/pkg/.envrc"]
+    for path in paths:
+        path.with_name("new").write_bytes(path.read_bytes() + b"# \n")
+    for path in paths:
+        path.with_name("new").replace(path)
+    wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
+    assert agent.attention["text"] == "frozen, because .git/config and 1 more were replaced here: resume agent"
+    house.ok("interrupt", "agent")
+    house.wait("agent")
+    (told,) = (one for one in agent.wait_told("workspace:unprotected") if "hasn't gone on since" in one)
+    assert all(str(path) in told for path in paths)
+    house.kill()
+    house.start(agent=house.agent)
+    assert agent.attention["kind"] == "unsafe"
+
+
 @pytest.mark.parametrize("is_back", [False, True], ids=["other content", "the content of the turn's start"])
 def test_what_is_written_to_a_file_after_it_was_mounted_anew_is_told_at_the_turns_end(agent, is_back):
     """Behind any mount: its inode stays."""

@@ -151,9 +151,10 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
         item = question.id if number > 1 else None
         yield Attention(AttentionKind.ANSWER, _asked(question), question.time, item)
     turn = agent.turn
-    if agent.phase == Phase.FROZEN and turn is not None and turn.replaced is not None:
-        path = turn.replaced.removeprefix(f"{agent.workspace}/")
-        frozen = f"frozen, because {path} was replaced here: resume {agent.name}"
+    if agent.phase == Phase.FROZEN and turn is not None and turn.replaced:
+        path, more = turn.replaced[0].removeprefix(f"{agent.workspace}/"), len(turn.replaced) - 1
+        were = f"and {more} more were" if more else "was"
+        frozen = f"frozen, because {path} {were} replaced here: resume {agent.name}"
         yield Attention(AttentionKind.UNSAFE, _line(frozen), agent.since)
     if agent.findings:
         yield Attention(AttentionKind.UNSAFE, _findings(agent.findings), min(finding.time for finding in agent.findings))

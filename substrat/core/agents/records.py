@@ -124,7 +124,7 @@ class Turn:
         login: the login that it was started with (`account_gate`); None: a turn of an earlier version.
         refused: the host that its network refused last and that an allow-list could have, as `allow` takes it.
         model: the model that it was started with; None: a turn of an earlier version.
-        replaced: the protected path for which it was frozen or ended, because it was replaced on the host; None once a
+        replaced: the protected paths for which it was frozen or ended, because they were replaced on the host; None once a
             person has let it go on.
     """
 
@@ -153,7 +153,7 @@ class Turn:
     login: str | None = None
     refused: str | None = None
     model: str | None = None
-    replaced: str | None = None
+    replaced: tuple[str, ...] | None = None
 
 
 def abridged(turn: Turn) -> Turn:

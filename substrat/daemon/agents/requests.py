@@ -318,13 +318,13 @@ class AgentRequests:
         return self.find(name), item
 
     def _frozen_with(self, agent: Agent) -> list[Agent]:
-        """Return the other agents whose turns are frozen because the same protected path was replaced on the host."""
-        path = agent.turn.replaced if agent.phase == Phase.FROZEN and agent.turn is not None else None
+        """Return the other agents whose turns are frozen because one of the same protected paths was replaced."""
+        paths = set(agent.turn.replaced or ()) if agent.phase == Phase.FROZEN and agent.turn is not None else set()
         return [
             other
             for other in self.registry.agents
-            if path is not None and other.id != agent.id and other.phase == Phase.FROZEN
-            if other.turn is not None and other.turn.replaced == path
+            if other.id != agent.id and other.phase == Phase.FROZEN
+            if other.turn is not None and not paths.isdisjoint(other.turn.replaced or ())
         ]
 
     def _carried(self, agent: Agent) -> int | None:

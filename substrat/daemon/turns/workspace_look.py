@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.look")
 
+_LISTED = 1000
+"""Replaced paths that a finding lists, each a line."""
+
 
 @attrs.define(kw_only=True, eq=False)
 class WorkspaceLook:
@@ -79,9 +82,8 @@ class WorkspaceLook:
         found, noted = await self._protector.find_changes(agent, before)
         found += await self._git.find_unfiltered(agent, before)
         now = self._registry.find(agent.id).turn
-        if now is not None and now.id == turn.id and now.replaced is not None:
-            text = f"{now.replaced} was replaced on the host, and the turn hasn't gone on since: look at what is there"
-            found.append(found_in(now.replaced, text, (now.replaced,), roots_of(agent)))
+        if now is not None and now.id == turn.id and now.replaced:
+            found.append(_replaced(agent, now.replaced))
         for kind in dict.fromkeys(one.kind for one in found):
             some = [one for one in found if one.kind == kind]
             text = "; ".join(one.text for one in some)
@@ -105,3 +107,13 @@ class WorkspaceLook:
         """Say whether a turn's end must not wait for room on the disk."""
         now = self._registry.find(turn.agent).turn
         return now is not None and now.stop is not None
+
+
+def _replaced(agent: Agent, paths: tuple[str, ...]) -> Found:
+    """Return a finding about all paths for which a turn was frozen or ended; it lists them where there are several."""
+    are_several = len(paths) > 1
+    were = "were" if are_several else "was"
+    listed = protected_paths.listed([*paths])
+    text = f"the turn hasn't gone on since {listed} {were} replaced on the host: look at what is there"
+    found = found_in(agent.workspace if are_several else paths[0], text, paths, roots_of(agent))
+    return found._replace(difference="\n".join(paths[:_LISTED])) if are_several else found

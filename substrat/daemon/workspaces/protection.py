@@ -12,12 +12,14 @@ A command of `exec`, which no record could wake, is ended.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -62,6 +64,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 the kernel doesn't report when bubblewrap has mounted everything (some 10 ms)."""
 _LISTED = 100
 """Paths in an event's data: it is one line."""
+_RECORDED = 512 * 1024
+"""Characters of paths in a turn's row, in JSON."""
 
 
 class _Loss(NamedTuple):
@@ -200,7 +204,7 @@ class Protection:
                 self._registry.points.after("sandbox held")
                 return
         if sandbox.name in self._sandboxes and sandbox.control.first_process() is not None:
-            reason = f"{listed(paths)} was replaced on the host" if paths else "its processes can't be stopped for a look"
+            reason = f"{_were(paths)} replaced on the host" if paths else "its processes can't be stopped for a look"
             await self._end(sandbox, reason)
 
     async def _treat(self, sandbox: ProtectedSandbox) -> None:
@@ -228,7 +232,7 @@ class Protection:
                 if seen.is_reached
                 else f"can't be protected again: {problem or 'it is replaced again and again'}"
             )
-            await self._end(sandbox, f"{listed([*loss.paths])} was replaced on the host, and {why}")
+            await self._end(sandbox, f"{_were([*loss.paths])} replaced on the host, and {why}")
         else:
             if treatment is Treatment.FREEZE:
                 await until_stored(partial(self._freeze, sandbox, [*loss.paths]))
@@ -272,10 +276,10 @@ class Protection:
         if agent is None or agent.turn is None or agent.turn.id != sandbox.turn or agent.phase == Phase.FROZEN:
             return
         is_running = agent.phase == Phase.RUNNING and agent.turn.stop is None
-        paths = [path for path in paths if path not in sandbox.protected.writable] or paths
+        paths = _named(sandbox, paths)
         with self._registry.change("protected path replaced") as change:
-            after = change.put_turn(agent, replace(agent.turn, replaced=printable(paths[0])))
-            text = f"frozen, because {listed(paths)} was replaced here: resume {agent.name}"
+            after = change.put_turn(agent, replace(agent.turn, replaced=_recorded(paths)))
+            text = f"frozen, because {_were(paths)} replaced here: resume {agent.name}"
             if is_running:
                 change.step(after, Event.FREEZE)
                 change.record(DaemonEvent(agent.id, sandbox.turn, "agent:frozen", text, _data(paths)))
@@ -297,9 +301,24 @@ class Protection:
         with self._registry.change("protected path replaced") as change:
             turn = agent.turn
             if turn is not None and turn.id == sandbox.turn and turn.outcome is None:
-                path = printable(paths[0]) if paths else None
-                change.put_turn(agent, replace(turn, stop=turn.stop or why, replaced=path))
+                named = _recorded(_named(sandbox, paths)) or None
+                change.put_turn(agent, replace(turn, stop=turn.stop or why, replaced=named))
             change.record(DaemonEvent(agent.id, sandbox.turn, "workspace:touched", why.detail, _data(paths)))
+
+
+def _named(sandbox: ProtectedSandbox, paths: list[str]) -> list[str]:
+    """Return the paths that a person has to look at: of a directory that the agent may write only where nothing else is."""
+    return [path for path in paths if path not in sandbox.protected.writable] or paths
+
+
+def _were(paths: list[str]) -> str:
+    return f"{listed(paths)} {'were' if len(paths) > 1 else 'was'}"
+
+
+def _recorded(paths: list[str]) -> tuple[str, ...]:
+    """Return paths for a turn's row: all, unless an agent has made hundreds with the longest names that there can be."""
+    sizes = accumulate(len(json.dumps(printable(path))) for path in paths)
+    return tuple(printable(path) for path, size in zip(paths, sizes, strict=True) if size <= _RECORDED)
 
 
 def _data(paths: Iterable[str]) -> dict[str, object]:

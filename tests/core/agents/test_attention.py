@@ -158,10 +158,15 @@ def test_a_refused_network_is_told_with_the_command_that_allows_it(agent, said):
 
 
 @pytest.mark.parametrize(
-    ("path", "shown"), [("/w/.git/config", ".git/config"), ("/other/.git/config", "/other/.git/config")]
+    ("paths", "shown"),
+    [
+        (("/w/.git/config",), ".git/config was"),
+        (("/other/.git/config",), "/other/.git/config was"),
+        (("/w/.git/config", "/w/a/pkg/.envrc"), ".git/config and 1 more were"),
+    ],
 )
-def test_a_turn_that_is_frozen_for_a_protected_path_comes_before_findings_until_it_goes_on(path, shown):
-    frozen = replace(FREE, phase=Phase.FROZEN, turn=replace(RUNNING, replaced=path), findings=(FINDING,))
+def test_a_turn_that_is_frozen_for_a_protected_path_comes_before_findings_until_it_goes_on(paths, shown):
+    frozen = replace(FREE, phase=Phase.FROZEN, turn=replace(RUNNING, replaced=paths), findings=(FINDING,))
     found = attention.attention(frozen, Facts(), STUCK_AFTER)
-    assert (found.kind, found.text) == (AttentionKind.UNSAFE, f"frozen, because {shown} was replaced here: resume a")
+    assert (found.kind, found.text) == (AttentionKind.UNSAFE, f"frozen, because {shown} replaced here: resume a")
     assert attention.attention(replace(frozen, phase=Phase.RUNNING), Facts(), STUCK_AFTER).text == FINDING.text

@@ -5,12 +5,12 @@ from dataclasses import replace
 from substrat.core.agents.lifecycle import Event, Phase
 
 
-def freeze(house, name, path):
+def freeze(house, name, *paths):
     house.spawn(name, "work")
     house.begin(name)
     agent = house.agent(name)
     with house.registry.change("protected path replaced") as change:
-        change.step(change.put_turn(agent, replace(agent.turn, replaced=path)), Event.FREEZE)
+        change.step(change.put_turn(agent, replace(agent.turn, replaced=paths)), Event.FREEZE)
 
 
 def test_resuming_one_resumes_all_that_are_frozen_for_the_same_path_and_no_other(house):
@@ -26,3 +26,11 @@ def test_resuming_one_resumes_all_that_are_frozen_for_the_same_path_and_no_other
     assert house.told("anna")[-1] == ("agent:resumed", "resumed with bob")
     house.supervisor.resume("dora", None)
     assert house.agent("carl").phase == Phase.FROZEN
+
+
+def test_resuming_one_resumes_those_that_share_any_of_its_paths(house):
+    freeze(house, "anna", "/w/.envrc", "/w/.git/config")
+    freeze(house, "bob", "/w/.git/config", "/v/.envrc")
+    freeze(house, "carl", "/v/.envrc")
+    house.supervisor.resume("anna", None)
+    assert [house.agent(name).phase for name in ("anna", "bob", "carl")] == [Phase.RUNNING, Phase.RUNNING, Phase.FROZEN]
