@@ -235,6 +235,22 @@ def test_each_of_two_files_that_are_replaced_at_once_is_told_at_the_end_of_the_i
     assert agent.attention["kind"] == "unsafe"
 
 
+def test_a_file_that_an_agent_keeps_ends_its_turn_also_by_the_next_daemon(house):
+    """The first one has mounted it anew, so that all seems to be as it was."""
+    work = prepare(house)
+    program = house.program(KEEPING)
+    house.start(agent=program, environment={"SUBSTRAT_KILL_AT": "after: protected again"})
+    agent = Agent(house).start("open")
+    (work / "new").write_bytes((work / ".git/config").read_bytes())
+    wait_until((work / "has-it").exists, "the agent's hold on it")
+    os.replace(work / "new", work / ".git/config")
+    assert house.daemon.wait(20) == -signal.SIGKILL
+    house.start(agent=program)
+    said = f"{work}/.git/config was replaced on the host, and may be open in the sandbox or has another name"
+    assert said in agent.wait_told("workspace:touched")[0]
+    house.wait("agent", "failed")
+
+
 @pytest.mark.parametrize("is_back", [False, True], ids=["other content", "the content of the turn's start"])
 def test_what_is_written_to_a_file_after_it_was_mounted_anew_is_told_at_the_turns_end(agent, is_back):
     """Behind any mount: its inode stays."""

@@ -65,9 +65,15 @@ class ProtectedSandbox(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What is at replaced paths (`protection.decide`), and fingerprints of it."""
+    """What is at replaced paths.
 
-    is_as_before: bool
+    Args:
+        changed: those that aren't as at the turn's start.
+        is_reached: whether the sandbox may have one open, or one has another name.
+        contents: fingerprints of what is there.
+    """
+
+    changed: list[str]
     is_reached: bool
     contents: dict[str, str]
 
@@ -142,26 +148,29 @@ async def mount_again(program: tuple[str, ...], first: int, protected: Protected
 
 def look(sandbox: ProtectedSandbox, paths: Iterable[str], first: int) -> Look:
     """Look at replaced paths of a sandbox that is stopped in memory; an agent decides how much there is to read."""
-    protected, as_before, inodes = sandbox.protected, True, set[tuple[int, int]]()
+    protected, inodes = sandbox.protected, set[tuple[int, int]]()
+    changed: list[str] = []
     contents: dict[str, str] = {}
     writable, before = protected.writable, protected.contents or {}
     has_more_names = False
     for path in paths:
         # A workspace that is renamed on the host is still there in the sandbox, with other files than those looked at here.
         head = os.path.dirname(path)
-        as_before = as_before and _identity(head) == _identity(f"/proc/{first}/root{head}")
+        is_there = _identity(head) == _identity(f"/proc/{first}/root{head}")
         if path in writable:
             # A file `.git` would lead git to another repository, and a link to another directory.
-            as_before = as_before and os.path.isdir(path) and not os.path.islink(path)
+            if not (is_there and os.path.isdir(path) and not os.path.islink(path)):
+                changed.append(path)
             continue
         if (seen := content(protected, path, sandbox.roots)) is not None:
             contents[path] = seen
-        as_before = as_before and seen == before.get(path, "")
+        if not is_there or seen != before.get(path, ""):
+            changed.append(path)
         for found in islice(_files(_obeyed(protected, path)), _MOST_FILES):
             inodes.add((found.st_dev, found.st_ino))
             has_more_names = has_more_names or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)
     is_held = bool(inodes) and any(procfs.reaches(pid, inodes) for pid in procfs.tree(first))
-    return Look(as_before, has_more_names or is_held, contents)
+    return Look(changed, has_more_names or is_held, contents)
 
 
 def content(

@@ -174,7 +174,8 @@ class Protection:
         except Exception:
             log.exception("protection broke", agent=sandbox.agent)
             if sandbox.name in self._sandboxes:
-                await self._end(sandbox, "its protection broke: substratd's log says how")
+                paths = [*self._losses[sandbox.name].paths] if sandbox.name in self._losses else []
+                await self._end(sandbox, "its protection broke: substratd's log says how", paths)
 
     async def _hold(self, sandbox: ProtectedSandbox) -> None:
         """Stop a sandbox in memory if it has lost a mount; one that isn't set up yet is looked at later."""
@@ -193,10 +194,12 @@ class Protection:
         loss.paths.update(dict.fromkeys(paths))
         if sandbox.name in self._held:
             return
-        if not paths and (await trio.to_thread.run_sync(look, sandbox, [*loss.paths], first)).is_as_before:
-            self._losses.pop(sandbox.name, None)  # nothing happened while no daemon looked
-            sandbox.control.release()
-            return
+        if not paths:
+            seen = await trio.to_thread.run_sync(look, sandbox, [*loss.paths], first)
+            if not seen.changed and not seen.is_reached:
+                self._losses.pop(sandbox.name, None)  # nothing happened while no daemon looked
+                sandbox.control.release()
+                return
         self._registry.points.before("sandbox held")
         with trio.move_on_after(_STOP_SECONDS):
             if await sandbox.control.hold():
@@ -205,7 +208,7 @@ class Protection:
                 return
         if sandbox.name in self._sandboxes and sandbox.control.first_process() is not None:
             reason = f"{_were(paths)} replaced on the host" if paths else "its processes can't be stopped for a look"
-            await self._end(sandbox, reason)
+            await self._end(sandbox, reason, paths)
 
     async def _treat(self, sandbox: ProtectedSandbox) -> None:
         """Mount anew whatever is there now, look at it, and do what has to be done with a sandbox that is held."""
@@ -218,7 +221,7 @@ class Protection:
             seconds=trio.current_time() - loss.since,
             # After the look: what is mounted then is what was looked at.
             is_mounted=not lost(sandbox.protected, first),
-            is_as_before=seen.is_as_before,
+            is_as_before=not seen.changed,
             is_reached=seen.is_reached,
             is_frozen=(agent := self._registry.get(sandbox.agent)) is not None and agent.phase == Phase.FROZEN,
         )
@@ -232,10 +235,13 @@ class Protection:
                 if seen.is_reached
                 else f"can't be protected again: {problem or 'it is replaced again and again'}"
             )
-            await self._end(sandbox, f"{_were([*loss.paths])} replaced on the host, and {why}")
+            # A daemon that takes a sandbox over looks at each placeholder, whether it was replaced or not.
+            paths = [path for path in loss.paths if path in seen.changed or path not in sandbox.protected.missing]
+            paths = paths or [*loss.paths]
+            await self._end(sandbox, f"{_were(paths)} replaced on the host, and {why}", paths)
         else:
             if treatment is Treatment.FREEZE:
-                await until_stored(partial(self._freeze, sandbox, [*loss.paths]))
+                await until_stored(partial(self._freeze, sandbox, seen.changed))
             inodes = {path: found for path in loss.paths if (found := inode(path)) is not None}
             await trio.to_thread.run_sync(sandbox.save, inodes, seen.contents)
             self._losses.pop(sandbox.name, None)
@@ -286,10 +292,9 @@ class Protection:
         if not is_running:
             sandbox.control.end(agent.turn.stop or INTERRUPTED)
 
-    async def _end(self, sandbox: ProtectedSandbox, reason: str) -> None:
-        """Note why a sandbox ends, then end it."""
+    async def _end(self, sandbox: ProtectedSandbox, reason: str, paths: list[str]) -> None:
+        """Note why a sandbox ends and which paths were replaced, then end it."""
         why = StopReason(StopKind.PROTECTION, reason)
-        paths = [*self._losses[sandbox.name].paths] if sandbox.name in self._losses else []
         self._ended.add(sandbox.name)
         await until_stored(partial(self._note_end, sandbox, why, paths))
         sandbox.control.end(why)
