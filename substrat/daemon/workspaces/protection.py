@@ -74,10 +74,12 @@ class _Loss(NamedTuple):
     Args:
         since: when the first was found, in Trio's time.
         paths: the paths (a dict as an ordered set).
+        was_frozen: whether the turn was frozen already when the first was found.
     """
 
     since: float
     paths: dict[str, None]
+    was_frozen: bool
 
 
 class Protection:
@@ -121,7 +123,7 @@ class Protection:
         try:
             self._names.watch(self._sandboxes.values())
             if adopted:
-                self._losses[sandbox.name] = _Loss(trio.current_time(), dict.fromkeys(replaced(sandbox.protected)))
+                self._losses[sandbox.name] = self._loss(sandbox, replaced(sandbox.protected))
                 self._dirty.add(sandbox.name)
                 self._asked.set()
             yield
@@ -177,6 +179,13 @@ class Protection:
                 paths = [*self._losses[sandbox.name].paths] if sandbox.name in self._losses else []
                 await self._end(sandbox, "its protection broke: substratd's log says how", paths)
 
+    def _loss(self, sandbox: ProtectedSandbox, paths: Iterable[str]) -> _Loss:
+        return _Loss(trio.current_time(), dict.fromkeys(paths), self._is_frozen(sandbox))
+
+    def _is_frozen(self, sandbox: ProtectedSandbox) -> bool:
+        agent = self._registry.get(sandbox.agent)
+        return agent is not None and agent.phase == Phase.FROZEN
+
     async def _hold(self, sandbox: ProtectedSandbox) -> None:
         """Stop a sandbox in memory if it has lost a mount; one that isn't set up yet is looked at later."""
         began = time.thread_time()
@@ -190,7 +199,7 @@ class Protection:
         if not paths and sandbox.name not in self._losses:
             self._share.spend(time.thread_time() - began)
             return
-        loss = self._losses.setdefault(sandbox.name, _Loss(trio.current_time(), {}))
+        loss = self._losses.setdefault(sandbox.name, self._loss(sandbox, ()))
         loss.paths.update(dict.fromkeys(paths))
         if sandbox.name in self._held:
             return
@@ -223,7 +232,8 @@ class Protection:
             is_mounted=not lost(sandbox.protected, first),
             is_as_before=not seen.changed,
             is_reached=seen.is_reached,
-            is_frozen=(agent := self._registry.get(sandbox.agent)) is not None and agent.phase == Phase.FROZEN,
+            # Frozen only since then, it may have written before that.
+            is_frozen=loss.was_frozen and self._is_frozen(sandbox),
         )
         if sandbox.control.first_process() is None:
             return  # it has ended, so there was nothing to look at
@@ -276,20 +286,21 @@ class Protection:
     def _freeze(self, sandbox: ProtectedSandbox, paths: list[str]) -> None:
         """Freeze a sandbox's turn in the records, and tell why; one that is being stopped is killed.
 
-        A turn that was frozen before has written nothing, so its person isn't told.
+        Where a person has frozen it meanwhile, that is told too.
         """
         agent = self._registry.get(sandbox.agent)
-        if agent is None or agent.turn is None or agent.turn.id != sandbox.turn or agent.phase == Phase.FROZEN:
+        if agent is None or agent.turn is None or agent.turn.id != sandbox.turn:
             return
-        is_running = agent.phase == Phase.RUNNING and agent.turn.stop is None
+        goes_on = agent.phase in {Phase.RUNNING, Phase.FROZEN} and agent.turn.stop is None
         paths = _named(sandbox, paths)
         with self._registry.change("protected path replaced") as change:
             after = change.put_turn(agent, replace(agent.turn, replaced=_recorded(paths)))
             text = f"frozen, because {_were(paths)} replaced here: resume {agent.name}"
-            if is_running:
-                change.step(after, Event.FREEZE)
+            if goes_on:
+                if agent.phase == Phase.RUNNING:
+                    change.step(after, Event.FREEZE)
                 change.record(DaemonEvent(agent.id, sandbox.turn, "agent:frozen", text, _data(paths)))
-        if not is_running:
+        if not goes_on:
             sandbox.control.end(agent.turn.stop or INTERRUPTED)
 
     async def _end(self, sandbox: ProtectedSandbox, reason: str, paths: list[str]) -> None:

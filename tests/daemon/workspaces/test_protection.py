@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import trio
 
+from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.kernel import procfs
-from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox, lost
+from substrat.daemon.workspaces import protection as treated
+from substrat.daemon.workspaces.lost_mounts import Look, ProtectedSandbox, lost
 from substrat.daemon.workspaces.placeholders import Placeholders
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 from substrat.daemon.workspaces.protection import Protection
@@ -75,3 +77,49 @@ def test_only_a_sandbox_that_has_ended_has_lost_nothing(tmp_path, pid):
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a zombie
     assert lost(guard, pid) == []
+
+
+class Held:
+    """A sandbox that stops, while a person freezes its turn."""
+
+    def __init__(self, pid, freeze):
+        self.pid, self.freeze = pid, freeze
+        self.released = trio.Event()
+
+    def first_process(self):
+        return self.pid
+
+    async def hold(self):
+        self.freeze()
+        return True
+
+    def release(self):
+        self.released.set()
+
+
+@pytest.mark.parametrize("is_before", [False, True], ids=["while it is held", "before"])
+async def test_what_is_replaced_is_told_unless_the_turn_was_frozen_before(house, tmp_path, pid, monkeypatch, is_before):
+    house.spawn("anna", "go")
+    house.begin("anna")
+    path = str(tmp_path / ".envrc")
+    gone = [path]
+    monkeypatch.setattr(treated, "lost", lambda *_: [gone.pop()] if gone else [])
+    monkeypatch.setattr(treated, "look", lambda *_: Look([path], False, {}))
+    if is_before:
+        house.supervisor.freeze("anna")
+    held: Any = Held(pid, lambda: is_before or house.supervisor.freeze("anna"))
+    protection = Protection(house.registry, Placeholders(house.registry))
+    turn = house.turn("anna").id
+    sandbox = ProtectedSandbox(
+        turn, house.agent("anna").id, turn, ProtectedPaths(missing=(path,)), (), held, lambda *_: None
+    )
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(protection.run)
+            with protection.protecting(sandbox, adopted=True):
+                await held.released.wait()
+            nursery.cancel_scope.cancel()
+    protection.close()
+    assert house.agent("anna").phase == Phase.FROZEN
+    assert house.turn("anna").replaced == (None if is_before else (path,))
+    assert [path in text for _, text in house.told("anna", "agent:frozen")] == ([False] if is_before else [False, True])
