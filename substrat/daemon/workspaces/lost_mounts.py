@@ -173,18 +173,15 @@ def look(sandbox: ProtectedSandbox, paths: Iterable[str], first: int) -> Look:
     return Look(changed, has_more_names or is_held, contents)
 
 
-def content(
-    protected: ProtectedPaths, path: str, roots: tuple[str, ...], budget: fingerprint.Budget | None = None
-) -> str | None:
+def content(protected: ProtectedPaths, path: str, roots: tuple[str, ...]) -> str | None:
     """Return a fingerprint of a path's type, modes and content, None where it can't be compared; a placeholder is nothing.
 
     Args:
         protected: the workspace's protected paths.
         path: one of them.
         roots: where the agent may write.
-        budget: how much is read.
     """
-    return fingerprint.content_of(fingerprint.of(_obeyed(protected, path), roots, budget))
+    return fingerprint.content_of(fingerprint.of(_obeyed(protected, path), roots))
 
 
 def _obeyed(protected: ProtectedPaths, path: str) -> tuple[str, ...]:

@@ -263,9 +263,9 @@ def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -
 
 def _contents(agent: Agent, protected: ProtectedPaths) -> dict[str, str]:
     """Return fingerprints of the paths that are read-only or placeholders, as far as they can be compared."""
-    budget, roots = Budget(), roots_of(agent)
+    roots = roots_of(agent)
     paths = (*protected.read_only, *protected.missing)
-    return {path: found for path in paths if (found := content(protected, path, roots, budget)) is not None}
+    return {path: found for path in paths if (found := content(protected, path, roots)) is not None}
 
 
 def _roots(agent: Agent, shared: tuple[str, ...]) -> tuple[str, ...]:

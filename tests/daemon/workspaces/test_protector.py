@@ -115,3 +115,14 @@ async def test_a_git_that_may_hold_a_lock_for_a_moment_does_not_keep_it(turns, w
     assert await turns.protector.remove_locks(turns.agent, before) == [str(lock)]
     assert not looks[0], "the control"
     assert not lock.exists()
+
+
+async def test_one_file_that_is_too_large_keeps_no_other_from_being_compared(turns, work):
+    for name in (".envrc", ".vscode"):
+        (work / name).mkdir()
+    large = work / ".envrc" / "large"
+    large.touch()
+    os.truncate(large, 17 << 20)
+    before, _ = await turns.protector.protect(turns.agent, "a turn")
+    turns.protector.placeholders.release("a turn")
+    assert {*before.read_only, *before.missing} - before.contents.keys() == {str(work / ".envrc")}
