@@ -40,7 +40,7 @@ ROOMS: dict[str, int] = {
     "substrat/daemon/servers": 2250,
     "substrat/daemon/state": 3000,
     "substrat/daemon/turns": 2450,
-    "substrat/daemon/workspaces": 2050,
+    "substrat/daemon/workspaces": 2100,
     "substrat/demo": 400,
     "substrat/inside": 1900,
     "substrat/protocol": 700,
