@@ -114,10 +114,11 @@ class _Copy(threading.Thread):
                 self._give_input()
             else:
                 self._take_output()
-        except (BrokenPipeError, ConnectionResetError):
+        except BrokenPipeError:
             pass  # the command reads no more; or the last reader has gone, so its pipe is closed, and it gets SIGPIPE
         except OSError as problem:
-            if problem.errno != errno.EBADF:  # it isn't open that way, as input under nohup(1): there is none
+            # It isn't open that way, as input under nohup(1), or the last reader's socket has gone as a pipe does.
+            if problem.errno != errno.EBADF and (self.number == 0 or problem.errno != errno.ECONNRESET):
                 self.problem = problem
         if self._is_pipe:
             os.close(self._ours)
