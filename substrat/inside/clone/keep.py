@@ -169,24 +169,36 @@ def _tree_of(agents: Git, own: Git, found: Changes, uncovered: Covered) -> str:
         files.copy_index(copy, index)
     try:
         _take_in(own, found)
+        return own("write-tree").strip()
     except TooLarge:
         raise
     except Failed:
-        # Files that change or go at this moment; this way the others come in all the same.
-        own("add", "--all", "--ignore-errors", fine=(0, 1))
-    return own("write-tree").strip()
+        # Files that change or go at this moment, or an entry whose object isn't there.
+        _read_anew(own, uncovered)
+        return own("write-tree").strip()
+
+
+def _read_anew(own: Git, uncovered: Covered) -> None:
+    """Have git read all files whose entries it would trust for their times, and pass over those that it can't read."""
+    vacant = set(uncovered.vacant)
+    put_entries(own, [line for line in _lines(own) if _path(line) not in vacant])  # without the times
+    own("add", "--all", "--ignore-errors", fine=(0, 1))
 
 
 def _bring_up(own: Git, found: Changes, uncovered: Covered) -> None:
     """Give the index of the last keep those entries of the agent's that it lacks, and take out those that are gone."""
-    done = own.run("ls-files", "--stage", "-z")
-    if done.returncode:
-        raise failure("ls-files", done)
-    known, changed = set(done.stdout.split(b"\0")[:-1]), {*found.files, *found.removed}
+    known, changed = set(_lines(own)), {*found.files, *found.removed}
     new = [line for line in uncovered.entries - known if _path(line) not in changed]
     there = changed.union(map(_path, uncovered.entries))
     gone = [b"0" + line[6:] for line in known - uncovered.entries if _path(line) not in there]
     put_entries(own, (*gone, *new))  # a file goes before a directory comes in its place, and the other way round
+
+
+def _lines(own: Git) -> list[bytes]:
+    done = own.run("ls-files", "--stage", "-z")
+    if done.returncode:
+        raise failure("ls-files", done)
+    return done.stdout.split(b"\0")[:-1]
 
 
 def _path(line: bytes) -> bytes:
