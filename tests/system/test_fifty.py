@@ -237,7 +237,8 @@ class Walk:
     def begin_anew(self):
         """Let the twin be what the agent has left: it was faster than the daemon, and a command has met its file."""
         shutil.rmtree(self.twin.base)
-        shutil.copytree(self.mine.base, self.twin.base, symlinks=True)
+        agents = shutil.ignore_patterns("agent-*")  # which come and go meanwhile
+        shutil.copytree(self.mine.base, self.twin.base, symlinks=True, ignore=agents)
         for link in (*self.twin.base.glob("tree-*/.git"), *self.twin.work.glob(".git/worktrees/*/gitdir")):
             link.write_text(link.read_text().replace(str(self.mine.base), str(self.twin.base)))
         self.twin.run("for tree in . ../tree-*; do git -C $tree update-index -q --refresh; done")
