@@ -102,7 +102,9 @@ def need(agent: Agent) -> str:
 
 
 def _text(agent: Agent) -> str:
-    return output.in_local_time(output.text_of(_member(agent, "text")))
+    """Return the text of an agent's attention without the command at its end, which is shown by itself."""
+    text = output.in_local_time(output.text_of(_member(agent, "text")))
+    return text.removesuffix(f": resume {output.text_of(agent.get('name'))}")
 
 
 def _member(agent: Agent, name: str) -> object:

@@ -99,7 +99,7 @@ def removal_text(clone: Clone, *, goes: bool) -> str:
             f"`substratctl clones prune {clone.name}` removes it"
         )
     if not work.describe(clone):
-        return "its clone is removed; nothing was made in it"
+        return "its clone is removed; it held no work that isn't in your branches"
     rest = f", with {joined(found.unlanded)} in no branch" if found.unlanded else ""
     kept = f"; its work is in {clone.ref('')[:-1]} of {clone.repository}{rest}" if clone.kept.wip is not None else ""
     return f"its clone is removed{kept}"

@@ -20,7 +20,7 @@ _NAMED = 3
 
 
 def describe(clone: Clone | None, holder: str | None = None) -> str:
-    """Say what a clone holds; empty: nothing was made in it, or there is none.
+    """Say what a clone holds; empty: no work that isn't in the user's branches, or there is no clone.
 
     Args:
         clone: the clone.

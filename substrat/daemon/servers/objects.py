@@ -74,7 +74,7 @@ def clone_object(clone: Clone | None, holder: str | None) -> dict[str, object] |
 
 
 def _work_object(clone: Clone, holder: str | None) -> dict[str, object] | None:
-    """Make the object of the work in a clone; None: nothing was made in it."""
+    """Make the object of the work in a clone; None: it holds none that isn't landed."""
     text, kept = work.describe(clone, holder), clone.kept
     if not text:
         return None

@@ -59,6 +59,9 @@ def test_the_sentences_name_what_stays_and_what_goes():
     assert clone_pruning.pruned_text(one) == (
         "its clone /trees/id is removed, with 1 ignored file; refs/substrat/fix of /my app stays"
     )
+    has_landed = replace(CLONE, kept=KEPT)
+    said = "its clone is removed; it held no work that isn't in your branches"
+    assert clone_pruning.removal_text(has_landed, goes=True) == said
 
 
 @pytest.mark.parametrize(
