@@ -85,7 +85,7 @@ class _WorkspaceScan:
     def __init__(self, record: ScanRecord, git: GitScan) -> None:
         self._record = record
         self._git = git
-        self._installed: list[str] = []
+        self._installed: list[tuple[str, str]] = []
         self.sockets: list[str] = []
 
     def workspace(self, path: str) -> None:
@@ -107,10 +107,11 @@ class _WorkspaceScan:
 
     def installed(self) -> None:
         """Look for repositories among the packages, which are many, when everything else has been looked at."""
+        self._record.strict = False
         self._record.give_time()
-        for path in self._installed:
-            with self._record.forgiving(path), nofollow.opened(path) as root:
-                self._directory(root, path, 1, installed=True)
+        for path, name in self._installed:
+            with self._record.forgiving(path), nofollow.opened(path) as outer:
+                self._enter(name, outer, path, 1, installed=True)
 
     def _directory(self, beneath: int, path: str, depth: int, *, installed: bool = False) -> None:
         """Look at a directory of the workspace and go on to those in it; of an installed one only repositories count."""
@@ -134,8 +135,8 @@ class _WorkspaceScan:
                 inner = f"{path}/{name}"
                 is_known = not installed and protect.is_protected(name)
                 is_left = name.lower() == ".git" or is_known or inner in self._record.read_only
-                if name.lower() == _INSTALLED and not installed:
-                    self._installed.append(inner)
+                if name.lower() == _INSTALLED and not installed and kind.is_dir(follow_symlinks=False):
+                    self._installed.append((path, name))
                 elif not is_left and kind.is_dir(follow_symlinks=False):
                     self._enter(name, reading, path, depth + 1, installed=installed)
                 elif not (kind.is_file(follow_symlinks=False) or kind.is_dir(follow_symlinks=False) or kind.is_symlink()):

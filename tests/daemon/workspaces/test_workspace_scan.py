@@ -4,6 +4,7 @@ import contextlib
 import os
 import pwd
 import resource
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -74,6 +75,13 @@ def test_among_packages_repositories_alone_are_protected(work):
     seen = found(work)
     assert "node_modules/x/inner/.git/config" in seen["read_only"]
     assert not any(path.endswith(".envrc") for path in seen["read_only"])
+
+
+@pytest.mark.parametrize("make", ["ln -s ../elsewhere node_modules", "touch node_modules"])
+def test_packages_that_are_no_directory_here_are_no_obstacle(work, make):
+    (work.parent / "elsewhere").mkdir()
+    subprocess.run(["sh", "-c", make], cwd=work, check=True)
+    assert found(work)["notes"] == ()
 
 
 def test_another_agents_workspace_in_this_one_is_protected_like_its_top(work):
