@@ -185,6 +185,7 @@ class Findings:
 
         Raises:
             StorageFailed: it can't be written; they stay open.
+            DescriptorsUsedUp: there are no descriptors left for the look.
         """
         waiting = [
             (agent, finding)

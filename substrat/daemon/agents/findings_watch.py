@@ -12,7 +12,7 @@ import trio
 from substrat.core.agents.lifecycle import LIVE_PHASES
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel.inotify import EntryWatcher
-from substrat.errors import StorageFailed
+from substrat.errors import DescriptorsUsedUp, StorageFailed
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ async def run(
                 watched = _watch(registry, closed(), watcher, watched)
                 try:
                     await look_again()
-                except StorageFailed as problem:
+                except (StorageFailed, DescriptorsUsedUp) as problem:
                     log.error("a finding that is settled stays open", reason=problem.message)  # noqa: TRY400
                 await wanted.wait()
 

@@ -1,11 +1,12 @@
 """Findings: what is accepted is the content that was found, and nothing that comes later."""
 
 import pytest
+import trio
 from trio.testing import wait_all_tasks_blocked
 
 from substrat.daemon.agents.findings import INCOMPARABLE, Findings, Found, found_in, roots_of
 from substrat.daemon.kernel import fingerprint
-from substrat.errors import NotFound, Refused
+from substrat.errors import DescriptorsUsedUp, NotFound, Refused
 
 
 class Desk:
@@ -167,6 +168,23 @@ async def test_a_finding_whose_file_is_gone_or_as_it_was_closes_by_itself(desk, 
     await desk.until(lambda: desk.numbers == [third, first])
     desk.house.open()
     assert set(desk.numbers) == {third, first}
+
+
+async def test_a_look_without_descriptors_is_taken_again_at_the_next_change(desk, nursery, monkeypatch):
+    desk.find()
+    (number,) = desk.numbers
+    failed = trio.Event()
+
+    def short(*_):
+        trio.from_thread.run_sync(failed.set)
+        raise DescriptorsUsedUp("none is left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fingerprint, "of", short)
+        nursery.start_soon(desk.findings.run)
+        await failed.wait()
+    desk.file.unlink()
+    await desk.until_closed(number)
 
 
 async def test_nothing_closes_while_an_agent_that_could_put_it_back_works(desk, nursery):
