@@ -317,8 +317,8 @@ class Protection:
         with self._registry.change("protected path replaced") as change:
             turn = agent.turn
             if turn is not None and turn.id == sandbox.turn and turn.outcome is None:
-                named = _recorded(_named(sandbox, paths)) or None
-                change.put_turn(agent, replace(turn, stop=turn.stop or why, replaced=named))
+                every = dict.fromkeys((*(turn.replaced or ()), *_named(sandbox, paths)))
+                change.put_turn(agent, replace(turn, stop=turn.stop or why, replaced=_recorded([*every]) or None))
             change.record(DaemonEvent(agent.id, sandbox.turn, "workspace:touched", why.detail, _data(paths)))
 
 

@@ -4,12 +4,13 @@ import os
 import resource
 import signal
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 
-from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.lifecycle import Event, Phase
 from substrat.daemon.kernel import procfs
 from substrat.daemon.workspaces import protection as treated
 from substrat.daemon.workspaces.lost_mounts import Look, ProtectedSandbox, lost
@@ -82,9 +83,9 @@ def test_only_a_sandbox_that_has_ended_has_lost_nothing(tmp_path, pid):
 class Held:
     """A sandbox that stops, while a person freezes its turn."""
 
-    def __init__(self, pid, freeze):
+    def __init__(self, pid, freeze=lambda: None):
         self.pid, self.freeze = pid, freeze
-        self.released = trio.Event()
+        self.released, self.ended = trio.Event(), trio.Event()
 
     def first_process(self):
         return self.pid
@@ -95,6 +96,25 @@ class Held:
 
     def release(self):
         self.released.set()
+
+    def end(self, _reason):
+        self.ended.set()
+
+
+async def protect(house, held, path, done):
+    """Protect a path of the sandbox of anna's turn, as the next daemon does, until something is done."""
+    protection = Protection(house.registry, Placeholders(house.registry))
+    turn = house.turn("anna").id
+    sandbox = ProtectedSandbox(
+        turn, house.agent("anna").id, turn, ProtectedPaths(missing=(path,)), (), held, lambda *_: None
+    )
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(protection.run)
+            with protection.protecting(sandbox, adopted=True):
+                await done.wait()
+            nursery.cancel_scope.cancel()
+    protection.close()
 
 
 @pytest.mark.parametrize("is_before", [False, True], ids=["while it is held", "before"])
@@ -108,18 +128,23 @@ async def test_what_is_replaced_is_told_unless_the_turn_was_frozen_before(house,
     if is_before:
         house.supervisor.freeze("anna")
     held: Any = Held(pid, lambda: is_before or house.supervisor.freeze("anna"))
-    protection = Protection(house.registry, Placeholders(house.registry))
-    turn = house.turn("anna").id
-    sandbox = ProtectedSandbox(
-        turn, house.agent("anna").id, turn, ProtectedPaths(missing=(path,)), (), held, lambda *_: None
-    )
-    with trio.fail_after(10):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(protection.run)
-            with protection.protecting(sandbox, adopted=True):
-                await held.released.wait()
-            nursery.cancel_scope.cancel()
-    protection.close()
+    await protect(house, held, path, held.released)
     assert house.agent("anna").phase == Phase.FROZEN
     assert house.turn("anna").replaced == (None if is_before else (path,))
     assert [path in text for _, text in house.told("anna", "agent:frozen")] == ([False] if is_before else [False, True])
+
+
+async def test_a_turn_that_is_ended_while_it_is_frozen_keeps_the_paths_for_which_it_is(house, tmp_path, pid, monkeypatch):
+    house.spawn("anna", "go")
+    house.begin("anna")
+    with house.registry.change("protected path replaced") as change:
+        change.step(
+            change.put_turn(house.agent("anna"), replace(house.turn("anna"), replaced=("/w/.vscode",))), Event.FREEZE
+        )
+    path = str(tmp_path / ".envrc")
+    monkeypatch.setattr(treated, "lost", lambda *_: [])
+    monkeypatch.setattr(treated, "look", lambda *_: Look([path], True, {}))
+    monkeypatch.setattr(treated, "replaced", lambda _: [path])
+    held: Any = Held(pid)
+    await protect(house, held, path, held.ended)
+    assert house.turn("anna").replaced == ("/w/.vscode", path)
