@@ -370,7 +370,7 @@ def _is_settled(finding: Finding, roots: tuple[str, ...]) -> bool:
         return False  # none of its files may ever have been there, where nothing can be protected
     budget = fingerprint.Budget()
     pairs = zip_longest(finding.files, finding.was, fillvalue="")
-    return all(fingerprint.content_at(path, roots, budget) in {"", before} for path, before in pairs)
+    return all(fingerprint.content_at(path, roots, budget) in {"", before} - {fingerprint.UNREAD} for path, before in pairs)
 
 
 def _found_again(finding: Finding, digest: str | None) -> Found:

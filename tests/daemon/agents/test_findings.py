@@ -1,5 +1,7 @@
 """Findings: what is accepted is the content that was found, and nothing that comes later."""
 
+import os
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -168,6 +170,15 @@ async def test_a_finding_whose_file_is_gone_or_as_it_was_closes_by_itself(desk, 
     await desk.until(lambda: desk.numbers == [third, first])
     desk.house.open()
     assert set(desk.numbers) == {third, first}
+
+
+async def test_what_could_not_be_read_before_and_cannot_be_now_is_not_as_it_was(desk):
+    found = found_in(str(desk.file), "changed by the agent", [str(desk.file)], roots_of(desk.agent))
+    desk.findings.record(desk.agent.id, None, [found._replace(was=(fingerprint.UNREAD,))])
+    desk.file.unlink()
+    os.mkfifo(desk.file)
+    await desk.findings.look_again()
+    assert desk.numbers
 
 
 async def test_a_look_without_descriptors_is_taken_again_at_the_next_change(desk, nursery, monkeypatch):
