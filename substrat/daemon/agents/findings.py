@@ -187,14 +187,12 @@ class Findings:
             StorageFailed: it can't be written; they stay open.
             DescriptorsUsedUp: there are no descriptors left for the look.
         """
-        waiting = [
-            (agent, finding)
-            for agent in self._registry.agents
-            if agent.findings and self._is_quiet(agent)
-            for finding in agent.findings
-        ]
+        waiting = [agent for agent in self._registry.agents if agent.findings and self._is_quiet(agent)]
         closed = [(agent, one) for one in self._store.closed_findings() if (agent := self._registry.get(one.agent))]
-        settled, back = await trio.to_thread.run_sync(lambda: (_settled(waiting), _back(closed)))
+        looks, back = await trio.to_thread.run_sync(
+            lambda: ([_look_again(agent, agent.findings) for agent in waiting], _back(closed))
+        )
+        settled = frozenset[int]().union(*(numbers for _, numbers in looks))
         for agent in self._registry.agents:
             self._close(agent, settled)
         for one in back:
@@ -351,12 +349,7 @@ def _look_again(agent: Agent, findings: Sequence[Finding]) -> tuple[dict[int, st
     """Return the fingerprints of some findings' files as they are now, and which of them are settled; runs in a thread."""
     roots = roots_of(agent)
     now = {one.number: fingerprint.of(one.files, roots) if one.digest is not None else None for one in findings}
-    return now, _settled([(agent, one) for one in findings])
-
-
-def _settled(findings: Iterable[tuple[Agent, Finding]]) -> frozenset[int]:
-    """Return the numbers of the findings whose files are gone by now, or as they were; runs in a thread."""
-    return frozenset(one.number for agent, one in findings if one.files and _is_settled(one, roots_of(agent)))
+    return now, frozenset(one.number for one in findings if _is_settled(one, roots, now[one.number]))
 
 
 def _back(findings: Iterable[tuple[Agent, Finding]]) -> list[Finding]:
@@ -365,8 +358,9 @@ def _back(findings: Iterable[tuple[Agent, Finding]]) -> list[Finding]:
     return [one for one, now in contents if fingerprint.content_of(now) == fingerprint.content_of(one.digest)]
 
 
-def _is_settled(finding: Finding, roots: tuple[str, ...]) -> bool:
-    if fingerprint.content_of(fingerprint.of(finding.files, roots)) == fingerprint.content_of(finding.digest):
+def _is_settled(finding: Finding, roots: tuple[str, ...], now: str | None) -> bool:
+    """Say whether a finding's files are gone by now, or as they were at the turn's start."""
+    if not finding.files or fingerprint.content_of(now) == fingerprint.content_of(finding.digest):
         return False  # none of its files may ever have been there, where nothing can be protected
     budget = fingerprint.Budget()
     pairs = zip_longest(finding.files, finding.was, fillvalue="")
