@@ -28,6 +28,8 @@ _MOST = 50
 """How many findings of one agent are kept apart: an agent can make any number of repositories, and a person reads some."""
 _TOLD = 5
 """Findings that one event names: it is one line, and `substratctl show` lists them all."""
+_LISTED = 1000
+"""Paths that a finding lists, each a line."""
 
 
 UNPROTECTED, UNFILTERED = "workspace:unprotected", "workspace:unfiltered"
@@ -81,6 +83,19 @@ def found_in(
         if digest is not None:
             return Found(path, text, files=tuple(files), digest=digest)
     return Found(path, f"{text}{INCOMPARABLE}")
+
+
+def found_at(agent: Agent, text: str, paths: Sequence[str], files: Sequence[str]) -> Found:
+    """Return the one finding about some paths of an agent's; where there are several it lists them.
+
+    Args:
+        agent: the agent.
+        text: the problem, in one sentence.
+        paths: the paths, as a person reads them.
+        files: the files whose content is accepted with it.
+    """
+    path, listed = (paths[0], "") if len(paths) == 1 else (agent.workspace, "\n".join(paths[:_LISTED]))
+    return found_in(path, text, files, roots_of(agent))._replace(difference=listed)
 
 
 INCOMPARABLE = "; this can't be compared later, so accepting it holds until it is found again"

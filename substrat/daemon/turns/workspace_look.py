@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import structlog
 
-from substrat.daemon.agents.findings import UNPROTECTED, Found, found_in, roots_of
+from substrat.daemon.agents.findings import UNPROTECTED, Found, found_at
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns.shortage import patiently
 from substrat.daemon.workspaces import protected_paths
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from substrat.daemon.workspaces.protector import WorkspaceProtector
 
 log = structlog.get_logger("substrat.look")
-
-_LISTED = 1000
-"""Replaced paths that a finding lists, each a line."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -110,10 +107,8 @@ class WorkspaceLook:
 
 
 def _replaced(agent: Agent, paths: tuple[str, ...]) -> Found:
-    """Return a finding about all paths for which a turn was frozen or ended; it lists them where there are several."""
-    are_several = len(paths) > 1
-    were = "were" if are_several else "was"
-    listed = protected_paths.listed([*paths])
-    text = f"the turn hasn't gone on since {listed} {were} replaced on the host: look at what is there"
-    found = found_in(agent.workspace if are_several else paths[0], text, paths, roots_of(agent))
-    return found._replace(difference="\n".join(paths[:_LISTED])) if are_several else found
+    """Return a finding about all paths for which a turn was frozen or ended."""
+    were = protected_paths.were([*paths])
+    return found_at(
+        agent, f"the turn hasn't gone on since {were} replaced on the host: look at what is there", paths, paths
+    )

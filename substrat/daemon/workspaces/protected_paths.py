@@ -146,6 +146,11 @@ def listed(paths: list[str]) -> str:
     return ", ".join(map(printable, paths[:_TOLD])) + more
 
 
+def were(paths: list[str]) -> str:
+    """Name some paths as the subject of a sentence in the passive: `/w/a was`, `/w/a, /w/b were`."""
+    return f"{listed(paths)} {'were' if len(paths) > 1 else 'was'}"
+
+
 def printable(path: str) -> str:
     """Return a path with `?` for each byte that is in no encoding."""
     return path.encode("utf-8", "replace").decode()

@@ -42,7 +42,7 @@ from substrat.daemon.workspaces.lost_mounts import (
     replaced,
 )
 from substrat.daemon.workspaces.protected_names import ProtectedNames
-from substrat.daemon.workspaces.protected_paths import listed, printable
+from substrat.daemon.workspaces.protected_paths import printable, were
 from substrat.errors import StorageFailed, WorkspaceUnusable
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Protection:
                 self._registry.points.after("sandbox held")
                 return
         if sandbox.name in self._sandboxes and sandbox.control.first_process() is not None:
-            reason = f"{_were(paths)} replaced on the host" if paths else "its processes can't be stopped for a look"
+            reason = f"{were(paths)} replaced on the host" if paths else "its processes can't be stopped for a look"
             await self._end(sandbox, reason, paths)
 
     async def _treat(self, sandbox: ProtectedSandbox) -> None:
@@ -248,7 +248,7 @@ class Protection:
             # A daemon that takes a sandbox over looks at each placeholder, whether it was replaced or not.
             paths = [path for path in loss.paths if path in seen.changed or path not in sandbox.protected.missing]
             paths = paths or [*loss.paths]
-            await self._end(sandbox, f"{_were(paths)} replaced on the host, and {why}", paths)
+            await self._end(sandbox, f"{were(paths)} replaced on the host, and {why}", paths)
         else:
             if treatment is Treatment.FREEZE:
                 await until_stored(partial(self._freeze, sandbox, seen.changed))
@@ -295,7 +295,7 @@ class Protection:
         paths = _named(sandbox, paths)
         with self._registry.change("protected path replaced") as change:
             after = change.put_turn(agent, replace(agent.turn, replaced=_recorded(paths)))
-            text = f"frozen, because {_were(paths)} replaced here: resume {agent.name}"
+            text = f"frozen, because {were(paths)} replaced here: resume {agent.name}"
             if goes_on:
                 if agent.phase == Phase.RUNNING:
                     change.step(after, Event.FREEZE)
@@ -325,10 +325,6 @@ class Protection:
 def _named(sandbox: ProtectedSandbox, paths: list[str]) -> list[str]:
     """Return the paths that a person has to look at: of a directory that the agent may write only where nothing else is."""
     return [path for path in paths if path not in sandbox.protected.writable] or paths
-
-
-def _were(paths: list[str]) -> str:
-    return f"{listed(paths)} {'were' if len(paths) > 1 else 'was'}"
 
 
 def _recorded(paths: list[str]) -> tuple[str, ...]:

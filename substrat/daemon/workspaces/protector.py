@@ -13,7 +13,7 @@ import trio
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import git_leftovers, overlap
-from substrat.daemon.agents.findings import WORDS, Found, found_in, roots_of
+from substrat.daemon.agents.findings import WORDS, Found, found_at, found_in, roots_of
 from substrat.daemon.kernel.fingerprint import Budget
 from substrat.daemon.workspaces import checking, git_programs, leftovers, protected_paths, workspace_scan
 from substrat.daemon.workspaces.borrowed import Borrowed, borrowed_in
@@ -35,8 +35,6 @@ _LOCK_SECONDS = 1.0
 """How long a turn's end waits for a git that may hold a lock, for example one that works elsewhere and is about to end."""
 _LOCK_PAUSE = 0.05
 """Seconds between two looks at such a lock."""
-_LISTED = 1000
-"""Changed paths that a finding lists, each a line."""
 _GIT_SECONDS = 5.0
 """How long a daemon's start or a spawn waits for the scan of a workspace's `.git`; each turn's start looks again."""
 
@@ -245,13 +243,11 @@ def _written_since(agent: Agent, before: ProtectedPaths, after: ProtectedPaths) 
 
 
 def _changed(agent: Agent, before: ProtectedPaths, after: ProtectedPaths, paths: list[str]) -> Found:
-    """Return the one finding about all obeyed paths that a turn has changed; where there are several it lists them."""
+    """Return the one finding about all obeyed paths that a turn has changed."""
     text = protected_paths.describe_changes(paths)
     files = dict.fromkeys(file for path in paths for file in protected_paths.files_in(after, path))
-    listed = "\n".join(map(protected_paths.printable, paths[:_LISTED])) if len(paths) > 1 else ""
-    found = found_in(agent.workspace if listed else paths[0], text, tuple(files), roots_of(agent))
-    was = tuple((before.compared or {}).get(file, "") for file in found.files)
-    return found._replace(difference=listed, was=was)
+    found = found_at(agent, text, [*map(protected_paths.printable, paths)], tuple(files))
+    return found._replace(was=tuple((before.compared or {}).get(file, "") for file in found.files))
 
 
 def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -> Found:
