@@ -43,15 +43,6 @@ class Agent:
         wait_until((self.work / "ready").exists, "the start of the turn")
         return self
 
-    def start_again(self):
-        """Begin its next turn."""
-        for old in ("ready", "go-*", "result-*"):
-            for path in self.work.glob(old):
-                path.unlink()
-        self._number = 0
-        self.house.ok("send", self.name, "go")
-        wait_until((self.work / "ready").exists, "the start of the next turn")
-
     def git(self, *arguments):
         return self.house.git(self.work, *arguments)
 

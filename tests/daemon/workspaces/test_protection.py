@@ -4,19 +4,19 @@ import os
 import resource
 import signal
 import subprocess
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
 
-from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.kernel import procfs
 from substrat.daemon.workspaces import protection as treated
 from substrat.daemon.workspaces.lost_mounts import Look, ProtectedSandbox, lost
 from substrat.daemon.workspaces.placeholders import Placeholders
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 from substrat.daemon.workspaces.protection import Protection
+from tests.daemon.agents.test_frozen_together import freeze
 from tests.support.waiting import wait_until
 
 
@@ -135,12 +135,7 @@ async def test_what_is_replaced_is_told_unless_the_turn_was_frozen_before(house,
 
 
 async def test_a_turn_that_is_ended_while_it_is_frozen_keeps_the_paths_for_which_it_is(house, tmp_path, pid, monkeypatch):
-    house.spawn("anna", "go")
-    house.begin("anna")
-    with house.registry.change("protected path replaced") as change:
-        change.step(
-            change.put_turn(house.agent("anna"), replace(house.turn("anna"), replaced=("/w/.vscode",))), Event.FREEZE
-        )
+    freeze(house, "anna", "/w/.vscode")
     path = str(tmp_path / ".envrc")
     monkeypatch.setattr(treated, "lost", lambda *_: [])
     monkeypatch.setattr(treated, "look", lambda *_: Look([path], True, {}))
