@@ -104,14 +104,13 @@ def lost(protected: ProtectedPaths, first: int) -> list[str]:
     except ProcessLookupError:
         return []  # the sandbox has just ended
     inside, writable = f"/proc/{first}/root", protected.writable
-    found = (
-        path
-        for path in protected.mounts
-        if path not in mounted
-        for there, base in [(os.path.lexists, path) if path in writable else (os.path.isdir, os.path.dirname(path))]
-        if there(base) or there(inside + base)
-    )
-    return sorted(found, key=lambda path: path.count("/"))
+
+    def can_be_mounted(path: str) -> bool:
+        is_there, base = (os.path.lexists, path) if path in writable else (os.path.isdir, os.path.dirname(path))
+        return is_there(base) or is_there(inside + base)
+
+    gone = (path for path in protected.mounts if path not in mounted and can_be_mounted(path))
+    return sorted(gone, key=lambda path: path.count("/"))
 
 
 def replaced(protected: ProtectedPaths) -> list[str]:

@@ -260,13 +260,13 @@ class Protection:
 
     async def _mount(self, sandbox: ProtectedSandbox, loss: _Loss, first: int) -> str | None:
         """Mount what isn't mounted, over placeholders where nothing is; returns why that failed, None if it didn't."""
-        protected = sandbox.protected
+        protected, writable = sandbox.protected, sandbox.protected.writable
         paths = lost(protected, first)
         loss.paths.update(dict.fromkeys(paths))  # more may be gone than when it was stopped
         if not paths:
             return None
         inside = f"/proc/{first}/root"  # a workspace that is renamed on the host is still there
-        gone = {path for path in paths if not os.path.lexists(inside + path) and path not in protected.writable}
+        gone = {path for path in paths if not os.path.lexists(inside + path) and path not in writable}
         keepers = (one for one in protected.keepers if os.path.dirname(one) in gone)
         self._registry.points.before("protected again")
         try:
@@ -324,7 +324,8 @@ class Protection:
 
 def _named(sandbox: ProtectedSandbox, paths: list[str]) -> list[str]:
     """Return the paths that a person has to look at: of a directory that the agent may write only where nothing else is."""
-    return [path for path in paths if path not in sandbox.protected.writable] or paths
+    writable = sandbox.protected.writable
+    return [path for path in paths if path not in writable] or paths
 
 
 def _recorded(paths: list[str]) -> tuple[str, ...]:
