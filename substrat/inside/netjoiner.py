@@ -6,8 +6,9 @@ in one message (unix(7), SCM_RIGHTS). A socket stays in the namespace that it wa
 to what listens there and to nothing else. On failure it prints one line to stderr and exits with `FAILED`.
 
 It is a process of its own because only a process with one thread can enter a user namespace (setns(2)), and because it
-can't return from there. The caller needs no more privilege than for making the sandbox (`netreader` says why). Nothing of
-the sandbox can see this process or get a descriptor of it: it stays in the host's pid namespace.
+can't return from there. The caller needs no more privilege than for making the sandbox: it owns the user namespace that
+the network namespace belongs to (ioctl_ns(2), NS_GET_USERNS). Nothing of the sandbox can see this process or get a
+descriptor of it: it stays in the host's pid namespace.
 """
 
 import ctypes
