@@ -165,8 +165,6 @@ def look(sandbox: ProtectedSandbox, paths: Iterable[str], first: int) -> Look:
             contents[path] = seen
         if not is_there or seen != before.get(path, ""):
             changed.append(path)
-        if path in protected.missing and seen == before.get(path) and is_there:
-            continue  # the placeholder of the turn's start, which holds nothing
         for found in islice(_files(_obeyed(protected, path)), _MOST_FILES):
             inodes.add((found.st_dev, found.st_ino))
             has_more_names = has_more_names or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)

@@ -28,7 +28,7 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
         missing: paths that must not be created; each needs a placeholder to be mounted over.
         git_dirs: git directories elsewhere that the workspace's repository is in.
         own_git_dirs: those of them that the workspace may write although they lie in a read-only directory.
-        inodes: which files all these are: their inodes; of a link, the time of its last change.
+        inodes: which files all these are, placeholders too: their inodes; of a link, the time of its last change.
         notes: sentences about paths that can't be protected.
         unprotectable: settings by which git runs a program that can't be protected, each with a sentence.
         compared: hashes of the files that git obeys and the agent's git must write, by path; None: nothing was looked at.

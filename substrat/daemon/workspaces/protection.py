@@ -245,9 +245,7 @@ class Protection:
                 if seen.is_reached
                 else f"can't be protected again: {problem or 'it is replaced again and again'}"
             )
-            # A daemon that takes a sandbox over looks at each placeholder, whether it was replaced or not.
-            paths = [path for path in loss.paths if path in seen.changed or path not in sandbox.protected.missing]
-            paths = paths or [*loss.paths]
+            paths = [*loss.paths]
             await self._end(sandbox, f"{were(paths)} replaced on the host, and {why}", paths)
         else:
             if treatment is Treatment.FREEZE:

@@ -18,7 +18,7 @@ from substrat.daemon.kernel.fingerprint import Budget
 from substrat.daemon.workspaces import checking, git_programs, leftovers, protected_paths, workspace_scan
 from substrat.daemon.workspaces.borrowed import Borrowed, borrowed_in
 from substrat.daemon.workspaces.git_places import Borrowing
-from substrat.daemon.workspaces.lost_mounts import content
+from substrat.daemon.workspaces.lost_mounts import content, inode
 from substrat.daemon.workspaces.placeholders import Placeholders
 from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 from substrat.errors import SubstratError, WorkspaceUnusable
@@ -131,7 +131,8 @@ class WorkspaceProtector:
             self._borrowed.note(roots, borrowed)
         made = self.placeholders.make((*found.missing, *found.keepers))
         missing = tuple(path for path in made if path not in found.keepers)
-        found = msgspec.structs.replace(found, missing=missing, noted={})
+        inodes = {path: number for path in missing if (number := inode(path)) is not None}
+        found = msgspec.structs.replace(found, missing=missing, noted={}, inodes={**found.inodes, **inodes})
         contents = await trio.to_thread.run_sync(_contents, agent, found)
         untold = [Found(agent.workspace, refused)] if refused is not None else []
         settings = (Found(name, text, digest=WORDS) for name, text in found.unprotectable)

@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import subprocess
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 from substrat.daemon.workspaces.protection import Protection
 from tests.daemon.agents.test_frozen_together import freeze
 from tests.support.waiting import wait_until
+
+PATH = "/w/.envrc"
 
 
 class Broken:
@@ -34,23 +37,25 @@ class Broken:
         self.ended.set()
 
 
-async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_protected(house, tmp_path):
-    house.spawn("anna", "go")
-    anna = house.agent("anna")
-    protection = Protection(house.registry, Placeholders(house.registry))
-    guard = ProtectedPaths(missing=(str(tmp_path / ".envrc"),))
-    with trio.fail_after(10):
+@pytest.fixture
+async def protection(house):
+    with closing(Protection(house.registry, Placeholders(house.registry))) as made:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(protection.run)
-            for name in ("one", "two"):  # the second: the task that looks is still there
-                broken: Any = Broken()
-                sandbox = ProtectedSandbox(name, anna.id, None, guard, (), broken, lambda *_: None)
-                with protection.protecting(sandbox):
-                    (tmp_path / ".envrc").write_text("x")
-                    (tmp_path / ".envrc").unlink()
-                    await broken.ended.wait()
+            nursery.start_soon(made.run)
+            yield made
             nursery.cancel_scope.cancel()
-    protection.close()
+
+
+async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_protected(house, protection, tmp_path):
+    house.spawn("anna", "go")
+    guard = ProtectedPaths(missing=(str(tmp_path / ".envrc"),))
+    for name in ("one", "two"):  # the second: the task that looks is still there
+        broken: Any = Broken()
+        sandbox = ProtectedSandbox(name, house.agent("anna").id, None, guard, (), broken, lambda *_: None)
+        with trio.fail_after(10), protection.protecting(sandbox):
+            (tmp_path / ".envrc").write_text("x")
+            (tmp_path / ".envrc").unlink()
+            await broken.ended.wait()
 
 
 @pytest.fixture
@@ -101,45 +106,35 @@ class Held:
         self.ended.set()
 
 
-async def protect(house, held, path, done):
+async def protect(house, protection, held, done):
     """Protect a path of the sandbox of anna's turn, as the next daemon does, until something is done."""
-    protection = Protection(house.registry, Placeholders(house.registry))
-    turn = house.turn("anna").id
-    sandbox = ProtectedSandbox(
-        turn, house.agent("anna").id, turn, ProtectedPaths(missing=(path,)), (), held, lambda *_: None
-    )
-    with trio.fail_after(10):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(protection.run)
-            with protection.protecting(sandbox, adopted=True):
-                await done.wait()
-            nursery.cancel_scope.cancel()
-    protection.close()
+    agent, turn, guard = house.agent("anna").id, house.turn("anna").id, ProtectedPaths(missing=(PATH,))
+    sandbox = ProtectedSandbox(turn, agent, turn, guard, (), held, lambda *_: None)
+    with trio.fail_after(10), protection.protecting(sandbox, adopted=True):
+        await done.wait()
 
 
 @pytest.mark.parametrize("is_before", [False, True], ids=["while it is held", "before"])
-async def test_what_is_replaced_is_told_unless_the_turn_was_frozen_before(house, tmp_path, pid, monkeypatch, is_before):
+async def test_a_replaced_path_is_told_unless_the_turn_was_frozen_before(house, protection, pid, monkeypatch, is_before):
     house.spawn("anna", "go")
     house.begin("anna")
-    path = str(tmp_path / ".envrc")
-    gone = [path]
+    gone = [PATH]
     monkeypatch.setattr(treated, "lost", lambda *_: [gone.pop()] if gone else [])
-    monkeypatch.setattr(treated, "look", lambda *_: Look([path], False, {}))
+    monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], False, {}))
     if is_before:
         house.supervisor.freeze("anna")
     held: Any = Held(pid, lambda: is_before or house.supervisor.freeze("anna"))
-    await protect(house, held, path, held.released)
+    await protect(house, protection, held, held.released)
     assert house.agent("anna").phase == Phase.FROZEN
-    assert house.turn("anna").replaced == (None if is_before else (path,))
-    assert [path in text for _, text in house.told("anna", "agent:frozen")] == ([False] if is_before else [False, True])
+    assert house.turn("anna").replaced == (None if is_before else (PATH,))
+    assert [PATH in text for _, text in house.told("anna", "agent:frozen")] == ([False] if is_before else [False, True])
 
 
-async def test_a_turn_that_is_ended_while_it_is_frozen_keeps_the_paths_for_which_it_is(house, tmp_path, pid, monkeypatch):
+async def test_a_frozen_turn_that_is_ended_keeps_the_paths_for_which_it_was_frozen(house, protection, pid, monkeypatch):
     freeze(house, "anna", "/w/.vscode")
-    path = str(tmp_path / ".envrc")
     monkeypatch.setattr(treated, "lost", lambda *_: [])
-    monkeypatch.setattr(treated, "look", lambda *_: Look([path], True, {}))
-    monkeypatch.setattr(treated, "replaced", lambda _: [path])
+    monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], True, {}))
+    monkeypatch.setattr(treated, "replaced", lambda _: [PATH])
     held: Any = Held(pid)
-    await protect(house, held, path, held.ended)
-    assert house.turn("anna").replaced == ("/w/.vscode", path)
+    await protect(house, protection, held, held.ended)
+    assert house.turn("anna").replaced == ("/w/.vscode", PATH)

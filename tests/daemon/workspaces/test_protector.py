@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from substrat.daemon.agents.findings import INCOMPARABLE, Findings
+from substrat.daemon.agents.findings import INCOMPARABLE, Findings, roots_of
 from substrat.daemon.state.layout import Layout
+from substrat.daemon.turns.exec_sandbox import WatchedExec
 from substrat.daemon.workspaces import leftovers, workspace_scan
+from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox, look, replaced
 from substrat.daemon.workspaces.protector import WorkspaceProtector
 from substrat.daemon.workspaces.scan_record import Bounds
 from substrat.daemon.workspaces.user import User
@@ -115,6 +117,18 @@ async def test_a_git_that_may_hold_a_lock_for_a_moment_does_not_keep_it(turns, w
     assert await turns.protector.remove_locks(turns.agent, before) == [str(lock)]
     assert not looks[0], "the control"
     assert not lock.exists()
+
+
+async def test_a_sandbox_has_a_placeholder_within_its_reach_that_is_newer_than_its_start(turns, work, monkeypatch):
+    before, _ = await turns.protector.protect(turns.agent, "a turn")
+    assert replaced(before) == []
+    place = work / ".idea"
+    place.rename(work / "kept")  # so that its inode isn't given out again
+    place.mkdir()
+    (path,) = replaced(before)
+    monkeypatch.chdir(place)
+    sandbox = ProtectedSandbox("", "", None, before, roots_of(turns.agent), WatchedExec(), lambda *_: None)
+    assert look(sandbox, [path], os.getpid()) == ([], True, {path: before.contents[path]})
 
 
 async def test_one_file_that_is_too_large_keeps_no_other_from_being_compared(turns, work):
