@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import json
 import os
 import re
 import socket
@@ -12,6 +13,7 @@ import stat
 from collections import Counter
 from contextlib import suppress
 from fcntl import ioctl
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness import rss_mib
@@ -25,6 +27,7 @@ SIOCGSKNS = 0x894C
 """The ioctl that returns a descriptor of a socket's network namespace (linux/sockios.h)."""
 SYS_PIDFD_GETFD = 438
 """The same number on every architecture (pidfd_getfd(2)); Python has no function for it."""
+IN_MODIFY = 0x2  # linux/inotify.h
 PASSING = frozenset({"mount_points", "reminders", "dropped_turns", "removed_agents", "damaged"})
 """Tables whose rows stand for something that is under way or wrong. The others keep history until `rm`."""
 OUTLIVING = frozenset({"totals", "worked_in"})
@@ -58,7 +61,7 @@ IDLE = (
     GrowthRule("memory", "memory, MiB", 12.0, "the newest events are kept, up to 8 MiB; a tenth for the allocator", 1.1),
     GrowthRule("descriptors", "descriptors", 0, "no turn runs, and the same clients are connected"),
     GrowthRule("threads", "threads", 0, "those of Trio's that wait for work aren't counted: they end after 10 s"),
-    GrowthRule("watches", "inotify watches", 0, "a watch lasts as long as a turn"),
+    GrowthRule("watches", "inotify watches", 0, "a turn's end with it; those for findings aren't counted"),
     GrowthRule("namespaces", "network namespaces", 0, "a turn's ends with it; held ones would be those of its sockets", empty=True),
     GrowthRule("mounts", "mounts", 0, "the daemon mounts nothing in its own namespace, which is the host's", empty=True),
     GrowthRule("cgroups", "cgroups of sandboxes", 0, "a sandbox's goes with it", empty=True),
@@ -97,7 +100,7 @@ def measure(place: Place) -> Figures:
         "memory": Counter({"": round(rss_mib(pid), 1)}),
         "descriptors": descriptors(pid, place.root),
         "threads": threads(pid),
-        "watches": watches(pid),
+        "watches": watches(pid, findings_directories(place)),
         "namespaces": namespaces(pid),
         "mounts": mounts(pid, place.root),
         "cgroups": _cgroups(place.service),
@@ -141,13 +144,34 @@ def threads(pid: int) -> Counter[str]:
     return found
 
 
-def watches(pid: int) -> Counter[str]:
-    """Count a process's inotify watches (proc(5), fdinfo)."""
-    count = 0
+def watches(pid: int, excused: Iterable[str]) -> Counter[str]:
+    """Count a process's inotify watches by what they tell (proc(5), fdinfo).
+
+    Args:
+        pid: the process.
+        excused: directories of which one watch of the names in them isn't counted.
+    """
+    found: dict[str, Counter[int]] = {"writes": Counter(), "names": Counter()}
     for number in _entries(f"/proc/{pid}/fdinfo"):
         with suppress(OSError), open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii", errors="replace") as file:
-            count += sum(line.startswith("inotify wd:") for line in file)
-    return Counter({"": count})
+            for inode, mask in re.findall(r"(?m)^inotify wd:\w+ ino:(\w+) .* mask:(\w+) ", file.read()):
+                found["writes" if int(mask, 16) & IN_MODIFY else "names"][int(inode, 16)] += 1
+    for directory in set(excused):
+        with suppress(OSError):
+            found["names"].subtract([os.stat(directory).st_ino])
+    return Counter({kind: count for kind, inodes in found.items() if (count := (+inodes).total())})
+
+
+def findings_directories(place: Place) -> set[str]:
+    """Return the directories of the files of findings that are open, or may open again, and those above in workspaces."""
+    found: set[str] = set()
+    workspaces = tuple(workspace.path for workspace in place.workspaces)
+    for (files,) in place.query("SELECT files FROM findings WHERE accepted_at IS NULL"):
+        for path in json.loads(files):
+            directory = os.path.dirname(path)
+            found.add(directory)
+            found.update(str(above) for above in Path(directory).parents if str(above).startswith(workspaces))
+    return found
 
 
 def namespaces(pid: int) -> Counter[str]:

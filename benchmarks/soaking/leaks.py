@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -64,16 +65,16 @@ def directory() -> None:
     nofollow.read_small = read_small
 
 
-_IN_CREATE = 0x100  # linux/inotify.h
+_IN_MODIFY, _IN_CREATE = 0x2, 0x100  # linux/inotify.h
 
 
-def watches() -> None:
+def watches(watcher: type[inotify.Watcher | inotify.EntryWatcher]) -> None:
     """Instead of each inotify watch that is taken back there is another one, of a directory that stays."""
-    made = inotify.Watcher.__init__
+    made = watcher.__init__
     staying = (directory for directory, _, _ in os.walk("/usr"))
 
-    def without_removing(self: inotify.Watcher) -> None:
-        made(self)
+    def without_removing(self: inotify.Watcher | inotify.EntryWatcher) -> None:
+        made(self)  # type: ignore[arg-type]
 
         class Kept:
             inotify_init1 = self._libc.inotify_init1
@@ -81,11 +82,12 @@ def watches() -> None:
 
             @staticmethod
             def inotify_rm_watch(descriptor: int, _number: int) -> int:
-                return int(Kept.inotify_add_watch(descriptor, os.fsencode(next(staying)), _IN_CREATE))
+                mask = _IN_MODIFY if watcher is inotify.Watcher else _IN_CREATE
+                return int(Kept.inotify_add_watch(descriptor, os.fsencode(next(staying)), mask))
 
         self._libc = Kept()  # type: ignore[assignment]
 
-    inotify.Watcher.__init__ = without_removing  # type: ignore[method-assign]
+    watcher.__init__ = without_removing  # type: ignore[method-assign]
 
 
 def placeholders() -> None:
@@ -191,8 +193,16 @@ def connections() -> None:
     at_each_start(end_all)
 
 
-ONCE = {"directory": directory, "watches": watches, "placeholders": placeholders, "rows": rows, "events": events,
-        "cgroups": cgroups, "connections": connections}  # fmt: skip
+ONCE: dict[str, Callable[[], None]] = {
+    "directory": directory,
+    "watches": partial(watches, inotify.Watcher),
+    "name watches": partial(watches, inotify.EntryWatcher),
+    "placeholders": placeholders,
+    "rows": rows,
+    "events": events,
+    "cgroups": cgroups,
+    "connections": connections,
+}
 EACH: dict[str, Callable[[], object]] = {
     "pipe": os.pipe,
     "memory": lambda: bytearray(os.urandom(1 << 20)),
