@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from contextlib import suppress
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 MOST_UNREAD = 20
 """The most messages that wait for an agent; it then gets no more for a while, because the machine is too slow for them."""
-NOT_STARTED = "the sandbox couldn't be made"
-"""The beginning of `exec`'s sentence when bubblewrap failed before the command."""
+NOT_STARTED = re.compile("the sandbox couldn't be made|substrat: can't mount")
+"""The beginning of `exec`'s sentence when bubblewrap failed before the command, or the late mounts did (`bwrap.GATE`)."""
 KINDS = {
     "send": 12, "suspend": 2, "freeze": 2, "interrupt": 2, "kill sandbox": 2, "exec": 2, "exec in terminal": 1,
     "exec killed": 1, "allow": 2, "replace": 1, "interrupted wait": 1, "inbox": 1, "retire children": 1,
@@ -328,7 +329,7 @@ class Agents:
             status, said = await (self._on_terminal(command) if terminal else self._on_pipes(name, command, kill=kill))
             if kill or (status == code and "said-so" in said):
                 return
-            if NOT_STARTED in said:
+            if NOT_STARTED.search(said):
                 # A file that the person's git replaced meanwhile can't be mounted: the command has done nothing.
                 self.done["exec not started"] += 1
             elif "was replaced on the host" in said:
