@@ -43,11 +43,16 @@ async def run(
     known: dict[str, tuple[bool, tuple[int, ...]]] = {}
 
     def look_at(agents: Iterable[str]) -> None:
-        """Look soon if a sandbox may have ended, or a finding has come."""
-        for agent in filter(None, map(registry.get, agents)):
+        """Look soon if a sandbox may have ended, a finding has come, or an agent is removed."""
+        for agent_id in agents:
+            agent = registry.get(agent_id)
+            if agent is None:
+                known.pop(agent_id, None)
+                wanted.set()
+                continue
             now = agent.phase in LIVE_PHASES, tuple(finding.number for finding in agent.findings)
-            if known.get(agent.id, (False, ())) != now:
-                known[agent.id] = now
+            if known.get(agent_id, (False, ())) != now:
+                known[agent_id] = now
                 wanted.set()
 
     registry.observe(look_at)

@@ -240,7 +240,7 @@ class Registry:
         await self.change_of(agent_id).wait()
 
     def observe(self, observer: Callable[[Iterable[str]], None]) -> None:
-        """Tell someone after each commit which agents it has changed, by their ids."""
+        """Tell someone after each commit which agents it has changed or removed, by their ids."""
         self._observers.append(observer)
 
     def change_of(self, agent_id: str) -> trio.Event:
@@ -307,7 +307,7 @@ class Registry:
         for agent_id in (*change.agents, *change.removed):
             self._changed.pop(agent_id, trio.Event()).set()
         for observer in self._observers:
-            observer(change.agents)
+            observer((*change.agents, *change.removed))
         self.closures.look()
 
     def admit(self) -> None:

@@ -8,6 +8,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from substrat.daemon.agents.findings import INCOMPARABLE, Findings, Found, found_in, roots_of
 from substrat.daemon.kernel import fingerprint
+from substrat.daemon.kernel.inotify import EntryWatcher
 from substrat.errors import DescriptorsUsedUp, NotFound, Refused
 
 
@@ -196,6 +197,28 @@ async def test_a_look_without_descriptors_is_taken_again_at_the_next_change(desk
         await failed.wait()
     desk.file.unlink()
     await desk.until_closed(number)
+
+
+async def test_the_directory_of_a_finding_is_watched_no_longer_than_its_agent_is_there(desk, nursery, monkeypatch):
+    called = {"watch": trio.Event(), "forget": trio.Event()}
+
+    def noted(name, method):
+        def call(self, where):
+            called[name].set()
+            return method(self, where)
+
+        return call
+
+    for name in called:
+        monkeypatch.setattr(EntryWatcher, name, noted(name, getattr(EntryWatcher, name)))
+    nursery.start_soon(desk.findings.run)
+    await wait_all_tasks_blocked()
+    desk.find()
+    with trio.fail_after(10):
+        await called["watch"].wait()
+        desk.house.supervisor.end("anna")
+        desk.house.supervisor.remove("anna")
+        await called["forget"].wait()
 
 
 async def test_nothing_closes_while_an_agent_that_could_put_it_back_works(desk, nursery):
