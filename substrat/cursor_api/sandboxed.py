@@ -56,15 +56,15 @@ class SandboxAgent:
         return self.agent
 
     async def interrupt(self, shell: Shell) -> None:
-        """Stop its turn. One that still waits for its start can't be withdrawn, so the agent is ended."""
+        """Stop its turn, if there is one. One that still waits for its start can't be withdrawn, so the agent is ended."""
+        if self.agent is None:
+            return
         with suppress(errors.NotFound):
-            running = True
             try:
                 await self._ask(shell, "agent.interrupt")
             except errors.Refused:
-                running = False
-            if not running and (await self._ask(shell, "agent.show"))["state"] == "queued":
-                await self._ask(shell, "agent.end")
+                if (await self._ask(shell, "agent.show"))["state"] == "queued":
+                    await self._ask(shell, "agent.end")
 
     async def remove(self, shell: Shell) -> None:
         """End and forget the agent, if there is one."""
