@@ -120,7 +120,7 @@ class DaemonSettings(NamedTuple):
         config_path: its configuration file.
         config: the file's contents.
         environ: its environment.
-        begin_anew: whether a damaged database is set aside and a new one begun.
+        begin_anew: whether a damaged database is set aside, and its copy or a new one takes its place.
     """
 
     layout: Layout

@@ -76,7 +76,7 @@ async def keep(store: Store, now: Callable[[], float], room: Callable[[], int]) 
             log.warning("state not copied", reason=str(problem))
 
 
-def make(path: str, check: Callable[[], object] = lambda: None) -> None:
+def make(path: str, check: Callable[[], None] = lambda: None) -> None:
     """Copy a database in whose files others may be writing; the copy before stays until this one is whole.
 
     Args:
@@ -94,7 +94,7 @@ def make(path: str, check: Callable[[], object] = lambda: None) -> None:
     try:
         with open(begun, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             with closing(sqlite3.connect(path)) as db:
-                db.set_progress_handler(lambda: int(bool(check())), _STEPS)
+                db.set_progress_handler(check, _STEPS)
                 db.execute("VACUUM INTO ?", (begun,))
             os.fsync(file.fileno())
         os.replace(begun, copy)
