@@ -3,7 +3,6 @@
 The cases come from the schema: a column that is added later is damaged here without anybody having to think of it.
 """
 
-import json
 import os
 import re
 import shutil
@@ -11,7 +10,6 @@ import sqlite3
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 import trio
 
@@ -26,12 +24,6 @@ from substrat.daemon.agents.findings import Findings, Found
 from substrat.daemon.agents.inbox import Inbox, Question
 from substrat.daemon.agents.reminders import Reminders, ReminderWish
 from substrat.daemon.agents.wakeup import Wakeup
-from substrat.daemon.sandboxes.person_git import PersonGit
-from substrat.daemon.servers.methods.request import Encoded, parse
-from substrat.daemon.servers.methods.services import Services
-from substrat.daemon.servers.methods.table import BY_NAME
-from substrat.daemon.servers.objects import AgentObjects
-from substrat.daemon.servers.operator import OperatorServer
 from substrat.daemon.state.columns import MAX_NUMBER
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.quarantine import set_aside
@@ -39,6 +31,7 @@ from substrat.daemon.state.schema import MIGRATIONS
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.retention import Retention
 from substrat.protocol import vocabulary
+from tests.daemon.state.operator_methods import OperatorMethods
 
 NOT_UTF8 = object()
 VALUES = {
@@ -179,41 +172,16 @@ def damaged(scene, table, column, where, value):
     return str(path)
 
 
-async def _nothing(_agent):
-    return {}
-
-
-async def _no_settings(_agent):
-    return PersonGit()
-
-
-class Asked:
+class Asked(OperatorMethods):
     """A daemon's agents with the methods of the operator socket, after a start."""
 
     def __init__(self, kind, path, clock, directory):
-        self.house = kind(path, clock)
-        registry = self.house.registry
+        house = kind(path, clock)
         places = Layout(str(directory / "state"), str(directory / "run"))
-        cgroups: Any = SimpleNamespace(are_there=False)
-        runner: Any = SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
-        self.questions, self.reminders = Inbox(registry), Reminders(registry)
-        wanted = Wakeup()
-        self.sweeper = Retention(registry, places, Trash(places.trash, wanted.set), wanted, trio.lowlevel.checkpoint)
         networks: Any = SimpleNamespace(changed=lambda *_: None)
-        preparer: Any = SimpleNamespace(
-            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
-        )
-        used: Any = {
-            "requests": self.house.supervisor, "families": self.house.families, "turns": runner, "preparer": preparer,
-            "objects": AgentObjects(registry, self.house.families.overview), "cgroups": cgroups, "layout": places,
-            "inbox": self.questions, "allow_lists": AllowLists(registry, networks), "findings": Findings(registry),
-        }  # fmt: skip
-        self.server = OperatorServer(Services(**{**dict.fromkeys(Services._fields), **used}))
-
-    async def ask(self, method, **params):
-        no_connection: Any = None
-        result = await self.server.perform(parse(BY_NAME[method], params), no_connection)
-        return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else msgspec.json.encode(result))
+        super().__init__(house, places, allow_lists=AllowLists(house.registry, networks))
+        self.reminders, wanted = Reminders(house.registry), Wakeup()
+        self.sweeper = Retention(house.registry, places, Trash(places.trash, wanted.set), wanted, trio.lowlevel.checkpoint)
 
     async def everything(self):
         """Ask all that can be asked; returns the answers about the others."""

@@ -8,55 +8,22 @@ import trio
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Finding, Item, ItemKind, Outcome, Turn
-from substrat.daemon.agents.findings import Findings
-from substrat.daemon.agents.inbox import Inbox
-from substrat.daemon.sandboxes.person_git import PersonGit
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import Encoded, parse
-from substrat.daemon.servers.methods.services import Services
-from substrat.daemon.servers.methods.table import BY_NAME
-from substrat.daemon.servers.objects import AgentObjects
-from substrat.daemon.servers.operator import OperatorServer
 from substrat.daemon.state.layout import Layout
 from substrat.protocol import vocabulary
+from tests.daemon.state.operator_methods import OperatorMethods
 
 HALF = slices.OBJECTS * 2
 """Trio runs ready tasks in any order, so a task may miss a turn: one for two slices shows enough."""
 
 
-async def _nothing(_agent):
-    return {}
-
-
-async def _no_settings(_agent):
-    return PersonGit()
-
-
-class Asked:
-    """The methods of the operator socket, without a socket."""
+class Asked(OperatorMethods):
+    """The methods of the operator socket, while another task does something."""
 
     def __init__(self, house):
-        self.house = house
-        registry = house.registry
-        self.questions = Inbox(registry)
-        cgroups: Any = SimpleNamespace(are_there=False)
-        runner: Any = SimpleNamespace(use=lambda _agent: None)
         chats: Any = SimpleNamespace()
         self.chats = chats
-        preparer: Any = SimpleNamespace(
-            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
-        )
-        used: Any = {
-            "requests": house.supervisor, "families": house.families, "turns": runner, "preparer": preparer,
-            "objects": AgentObjects(registry, house.families.overview), "cgroups": cgroups, "chats": chats,
-            "layout": Layout("/none", "/none"), "inbox": self.questions, "findings": Findings(registry),
-        }  # fmt: skip
-        self.server = OperatorServer(Services(**{**dict.fromkeys(Services._fields), **used}))
-
-    async def ask(self, method, **params):
-        no_connection: Any = None
-        result = await self.server.perform(parse(BY_NAME[method], params), no_connection)
-        return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else json.dumps(result))
+        super().__init__(house, Layout("/none", "/none"), chats=chats)
 
     async def ask_beside(self, between, method, **params):
         """Ask, and let another task do something each time it gets its turn; returns the answer and how often it did."""

@@ -1,0 +1,47 @@
+"""The methods of the operator socket without a socket, for agents that have no daemon."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from substrat.daemon.agents.findings import Findings
+from substrat.daemon.agents.inbox import Inbox
+from substrat.daemon.sandboxes.person_git import PersonGit
+from substrat.daemon.servers.methods.request import Encoded, parse
+from substrat.daemon.servers.methods.services import Services
+from substrat.daemon.servers.methods.table import BY_NAME
+from substrat.daemon.servers.objects import AgentObjects
+from substrat.daemon.servers.operator import OperatorServer
+
+
+async def _nothing(_agent):
+    return {}
+
+
+async def _no_settings(_agent):
+    return PersonGit()
+
+
+class OperatorMethods:
+    """The methods for a house's agents; `services` are those that a test needs beside the usual ones."""
+
+    def __init__(self, house, layout, **services):
+        self.house = house
+        self.questions = Inbox(house.registry)
+        preparer: Any = SimpleNamespace(
+            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
+        )
+        used: Any = {
+            "requests": house.supervisor, "families": house.families, "preparer": preparer, "layout": layout,
+            "turns": SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None),
+            "objects": AgentObjects(house.registry, house.families.overview), "inbox": self.questions,
+            "cgroups": SimpleNamespace(are_there=False), "findings": Findings(house.registry), **services,
+        }  # fmt: skip
+        self.server = OperatorServer(Services(**{**dict.fromkeys(Services._fields), **used}))
+
+    async def ask(self, method, **params):
+        no_connection: Any = None
+        result = await self.server.perform(parse(BY_NAME[method], params), no_connection)
+        return json.loads(b"".join(result.pieces) if isinstance(result, Encoded) else msgspec.json.encode(result))
