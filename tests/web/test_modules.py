@@ -89,3 +89,14 @@ def test_buttons_follow_from_the_agent_and_end_names_its_family(run):
     assert [action["label"] for action in actions] == ["Merge", "Suspend", "End"]
     assert actions[-1]["question"] == "End lead, child for good?"
     assert run(f"state.workOf({json.dumps({'clone': CLONE})})") == "+2 ~3 &2"
+
+
+def test_a_frozen_turn_is_resumed_and_has_no_findings_to_accept(run):
+    frozen = {"kind": "unsafe", "text": "frozen, because .envrc was replaced here: resume lead"}
+    asking = {**LEAD, "attention": {**frozen, "kind": "answer"}}
+    agent = {**LEAD, "state": "suspended", "attention": frozen, "findings": ()}
+    refused = "{ merge_files: [], refused: new Set([undefined]) }"  # a refusal that no entry would help
+    assert run(f"state.actionsOf(list[0], {refused}).map((action) => action.label)", agent) == ["Resume", "End"]
+    assert run("list.map(state.isFrozen)", agent, {**asking, "id": "5"}) == [True, False]
+    found = {**agent, "findings": [{"number": 7}]}
+    assert run(f"state.actionsOf(list[0], {refused}).find((one) => one.verb === 'accept').body", found) == {"what": [7]}

@@ -5,7 +5,7 @@ import { changes, MOST_BARS, patched, plotted, renderFacts } from "./aside.js";
 import { agentHref, bdi, byId, el, keyed, mark, put, setBusy, settle, show } from "./dom.js";
 import { renderCards } from "./list.js";
 import { agentPath, call, coalesced, Failure, PAGE, readEvents, readNewest, refreshAgents } from "./net.js";
-import { actionsOf, agents, asksFor, canLand, COMMANDS, drafts, kindOf, touched } from "./state.js";
+import { actionsOf, agents, asksFor, canLand, COMMANDS, drafts, isFrozen, kindOf, touched } from "./state.js";
 import { age, moment, oneLine, visible, withLocalTimes } from "./text.js";
 import { Transcript } from "./transcript.js";
 
@@ -324,12 +324,12 @@ export class AgentView {
       ),
     );
     const had_focus = this.buttons.contains(document.activeElement);
-    const is_frozen = agent.attention?.text?.startsWith("frozen, because ");
+    const is_frozen = isFrozen(agent);
     const command = COMMANDS[is_frozen ? "suspended" : kind === "merge" && !canLand(agent) ? "unlandable" : kind];
     const whom = agent.attention?.item ?? oneLine(agent.name);
     put(this.hint, command ? `substratctl ${command.replaceAll("NAME", whom)}` : "");
     const asks = renderCards(this.cards, asksFor(agent));
-    show(this.why, !asks && !agent.findings?.length);
+    show(this.why, is_frozen || (!asks && !agent.findings?.length));
     keyed(
       this.findings,
       agent.findings ?? [],

@@ -62,6 +62,8 @@ export const state = {
 
 export const kindOf = (agent) => agent.attention?.kind ?? "-";
 export const isUrgent = (agent) => agent.attention?.level === "urgent";
+/** Say whether an agent's turn is frozen because a protected path was replaced: `resume` ends that attention. */
+export const isFrozen = (agent) => kindOf(agent) === "unsafe" && agent.attention.text.startsWith("frozen, because ");
 export const asksFor = (agent) => (item) => item.from === agent.name && item.kind !== "message";
 
 export function weigh(agent) {
@@ -137,14 +139,15 @@ export function actionsOf(agent, view) {
       verb: "merge",
       body: { outcomes: true, accept: view.merge_files, at: view.merge_head },
     },
-    kind === "unsafe" && {
-      label: "Accept",
-      verb: "accept",
-      is_strong: true,
-      body: { what: agent.findings?.map((finding) => finding.number) }, // those shown, none that came since
-    },
+    kind === "unsafe" &&
+      agent.findings?.length && {
+        label: "Accept",
+        verb: "accept",
+        is_strong: true,
+        body: { what: agent.findings.map((finding) => finding.number) }, // those shown, none that came since
+      },
     ["failed", "merge"].includes(kind) && { label: "Accept", verb: "accept" },
-    view.refused.has(host) && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
+    host && view.refused.has(host) && { label: `Allow ${oneLine(host)}`, verb: "allow", body: { allow: [host] } },
     state === "running" && {
       label: "Interrupt",
       verb: "interrupt",
