@@ -1,5 +1,5 @@
 // @ts-check
-// What stands beside a transcript: facts, tokens and changes.
+// The parts beside a transcript: facts, tokens and changes.
 
 import { agentHref, bdi, el, keyed, mark, put } from "./dom.js";
 import { agents } from "./state.js";

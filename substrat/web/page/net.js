@@ -1,5 +1,5 @@
 // @ts-check
-// Asks the daemon: the API, the stream of events, and when what is known is fetched anew.
+// Asks the daemon: calls the API, follows the stream of events, and fetches agents, inbox and waits anew.
 
 import { byId, put, show } from "./dom.js";
 import { agents, state, touched } from "./state.js";
@@ -82,7 +82,7 @@ export function coalesced(work) {
       if (state.is_open) heartbeat();
     } finally {
       runs = false;
-      // At most a tenth of the time is spent on this, and nobody looks at a hidden tab.
+      // At most a tenth of the time is spent on this, and a hidden tab needs it less.
       const took = performance.now() - began;
       ready = performance.now() + Math.max(document.hidden ? 3000 : REFRESH_MS, 9 * took);
       if (waits) setTimeout(run, ready - performance.now());
@@ -95,7 +95,7 @@ export function coalesced(work) {
   };
 }
 
-/** What the views do with what comes; `begin` fills it in, so that what fetches knows no view. */
+/** Functions of the views that this module calls; `begin` in `page.js` puts them in, so that no view is imported. */
 export const views = { render() {}, renderWaits(_waits, _queue) {}, start() {}, go() {}, take(_event) {} };
 
 export const refreshAgents = coalesced(async () => {

@@ -1,5 +1,5 @@
 // @ts-check
-// What the page knows, and what follows from it. Pure: nothing here touches the document or asks the daemon.
+// The page's values, and functions of them. Pure: no function here touches the document or asks the daemon.
 
 import { oneLine, plural, withLocalTimes } from "./text.js";
 
@@ -43,7 +43,7 @@ export const drafts = new Map(); // prompts that are being written, by the agent
 export const asked = new Set(); // ids of the agents whose urgent attention was told
 
 /**
- * What changes by being replaced.
+ * Values that are replaced as wholes.
  *
  * @type {{ token: string | null, cursor: number | null, all_touched: boolean, is_open: boolean, inbox: any[],
  *   filter: string, as_tree: boolean, view: string, opened: any }}
@@ -126,7 +126,7 @@ function descendants(agent) {
   return children.flatMap((child) => [...(child.state === "ended" ? [] : [child]), ...descendants(child)]);
 }
 
-/** Give what a person can do with an agent now; `view` knows its merge that is held, and what its network refused. */
+/** Give a person's possible acts on an agent; `view` has its merge that is held, and the hosts that were refused. */
 export function actionsOf(agent, view) {
   const kind = kindOf(agent),
     state = agent.state,
