@@ -52,7 +52,7 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
 
     Args:
         agent: the agent object.
-        is_shown: whether the person sees already what `show` tells.
+        is_shown: whether the person sees the output of `show` already.
     """
     found = attention.command(kind(agent), output.text_of(agent.get("name")), _member(agent, "item"))
     if kind(agent) == "merge" and not output.has_commits(agent):
@@ -63,7 +63,7 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
 
 
 def doing(agent: Agent) -> str:
-    """Return why an agent needs a person or waits, what it does, or the first line of its last words; `-` for nothing."""
+    """Return why an agent needs a person or waits, its activity, or the first line of its last words; `-` for nothing."""
     of, text = kind(agent), _text(agent)
     refusal = text.partition("; refused ")[2]
     activity = agent.get("activity")
@@ -72,7 +72,7 @@ def doing(agent: Agent) -> str:
     elif of in {"idle", "done"}:
         text = output.text_of(str(agent.get("last") or "").strip().partition("\n")[0])
     else:
-        # The row is about an agent, and few columns are left for what its program did.
+        # The row is about an agent, and few columns are left for its program.
         return text.removeprefix("the agent program ")
     if not refusal:
         return text

@@ -2,9 +2,9 @@
 
 The browser is the danger: any page that a person has open can send requests to the loopback, and an agent's own server may
 listen on another port of it. So there is no cookie (cookies don't know ports), every request must name the printed host
-and port (a name that an attacker's DNS points at 127.0.0.1 doesn't), a foreign or `null` origin is refused, and what
-changes something must be JSON, which another origin's page can't send without asking first (fetch.spec.whatwg.org, "CORS
-protocol").
+and port (a name that an attacker's DNS points at 127.0.0.1 doesn't), a foreign or `null` origin is refused, and a request
+that changes something must be JSON, which another origin's page can't send without asking first (fetch.spec.whatwg.org,
+"CORS protocol").
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Access(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a request says about itself.
+    """A request's properties by which it is judged.
 
     Args:
         verb: the HTTP method; `GET` for a WebSocket.
@@ -74,7 +74,7 @@ class Refusal(NamedTuple):
 
 
 def asked(scope: Mapping[str, Any]) -> Asked:
-    """Read what a request says about itself from its ASGI scope (asgi.readthedocs.io, "HTTP & WebSocket")."""
+    """Read a request's properties from its ASGI scope (asgi.readthedocs.io, "HTTP & WebSocket")."""
     found: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
         found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
@@ -92,8 +92,8 @@ def judge(access: Access, token: str, request: Asked) -> Refusal | None:
 
     Args:
         access: who may.
-        token: the token; empty: there is none, and nobody may.
-        request: what it says about itself.
+        token: the token; empty: there is none, and every request is refused.
+        request: the request.
     """
     if len(request.hosts) != 1 or request.hosts[0].lower() not in access.hosts:
         wanted = " or ".join(sorted(access.hosts))
@@ -110,7 +110,7 @@ def judge(access: Access, token: str, request: Asked) -> Refusal | None:
     if access.read_only:
         return Refusal(403, "Forbidden", "this server is read-only: it was started with --read-only")
     if request.kind != "application/json":
-        return Refusal(400, "InvalidParams", "what changes something must be sent as Content-Type: application/json")
+        return Refusal(400, "InvalidParams", "a change must be sent as Content-Type: application/json")
     return None
 
 

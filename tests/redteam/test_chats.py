@@ -1,4 +1,4 @@
-"""What a hostile agent tries with chats: those of others, of the user, and with the move of its own to the user's."""
+"""A hostile agent's attempts on chats: those of others, of the user, and the move of its own to the user's."""
 
 import contextlib
 import json
@@ -129,23 +129,23 @@ ODD = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ODD)
-def test_what_is_no_plain_chat_is_not_moved_and_harms_nobody(hostile, what):
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_plain_chat_is_not_moved_and_harms_nobody(hostile, odd):
     work = hostile.workspace()
-    anna = hostile.spawn("anna", work, f"import shutil\nhere = {OWN} + '/' + session\n{ODD[what]}\nanswer = 1")
+    anna = hostile.spawn("anna", work, f"import shutil\nhere = {OWN} + '/' + session\n{ODD[odd]}\nanswer = 1")
     path = chat(hostile, work, anna["session_id"])
     assert not os.path.lexists(path)
     assert os.listdir(path.parent) == []
     told = hostile.events("anna", "session:refused")
-    is_chat = what not in {"a link", "a pipe", "nothing"}
+    is_chat = odd not in {"a link", "a pipe", "nothing"}
     assert len(told) == is_chat
-    if what != "a pipe":  # which the program trips over itself
+    if odd != "a pipe":  # at which the program itself fails
         assert hostile.ok("send", "anna", "answer = 1", "--wait")["state"] == "idle"
     if is_chat:
         assert [row["session"] for row in hostile.ok("sessions", "-w", work)] == [anna["session_id"]]
     assert hostile.ctl("rm", "anna").code == 0
     kept = [path for path in (hostile.state / "damaged").glob("*") if anna["session_id"] in path.name]
-    assert len(kept) == is_chat, "what couldn't be moved is set aside when its agent is removed"
+    assert len(kept) == is_chat, "a chat that couldn't be moved is set aside when its agent is removed"
 
 
 def test_what_is_swapped_while_it_is_copied_leads_nowhere(hostile, until):
@@ -200,7 +200,7 @@ def test_where_it_cannot_be_moved_it_stays_and_goes_on(house):
     folder = chat(house, work, "x").parent
     house.held("anna", work, before="the first words\n")
     session = house.show("anna")["session_id"]
-    # Somebody makes a chat of the same name meanwhile.
+    # The user makes a chat of the same name meanwhile.
     (folder / session).mkdir(parents=True)
     (folder / session / "store.db").write_text("the user's")
     (work / "go").touch()
@@ -227,7 +227,7 @@ def test_a_running_first_turns_chat_is_listed_and_exported(house):
 
 
 def test_a_removed_agents_chat_stays_the_users(house):
-    """Its only turn was stopped, so its chat wasn't whole; what there is isn't deleted with the agent."""
+    """Its only turn failed, so its chat isn't whole; the part that is there isn't deleted with the agent."""
     program = 'begin()\nif prompt == "fail":\n    sys.exit(3)\nfinish("hello")\n'
     house.start(agent=house.program(program))
     work = house.workspace()
@@ -239,7 +239,7 @@ def test_a_removed_agents_chat_stays_the_users(house):
 
 
 def as_older_version(house, anna):
-    """Make an agent's files what a version left that showed each sandbox the user's whole folder."""
+    """Make an agent's files those of a version that showed each sandbox the user's whole folder."""
     directory = house.agents_directory(anna)
     number = anna["turn"]["number"]
     (directory / "turns" / str(number) / "own-chats").unlink()
@@ -274,7 +274,7 @@ def test_a_chat_of_an_agent_without_records_can_be_adopted(house):
 
 
 def test_the_program_that_copies_takes_plain_files_only(tmp_path, monkeypatch):
-    """Without a sandbox around it: what it copies, and what it refuses by itself."""
+    """No sandbox is around it here: it refuses all other files by itself."""
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
     source, target = tmp_path / "from", tmp_path / "to"
     source.mkdir()

@@ -1,4 +1,4 @@
-"""The standard scenario, told by an operator who goes on whatever happens to the daemon, and what must be true after it.
+"""The standard scenario: an operator goes on through each death of the daemon, and the outcome is checked.
 
 Every effect is a line in a file that an agent's shell appends to, so that doing something twice, or not at all, shows.
 """
@@ -44,7 +44,7 @@ CUT = "/shell : > /proc/2/fd/1; echo cut >> log"
 EFFECTS = [
     "anna", "answer", "child", "cut", "elder", "heir", "held", "message", "reminder", "room", "sent", "tried", "waited",
 ]  # fmt: skip
-"""What stands in the file at the end of the part `AGENTS`, each once."""
+"""The words in the file at the end of the part `AGENTS`, each once."""
 AGENTS, CLONES = "agents", "clones"
 """The scenario's parts. Each point of a kill belongs to one of them, which takes half as long as both."""
 OF_CLONES = frozenset({
@@ -56,7 +56,7 @@ OF_CLONES = frozenset({
     "agent.forward", "agent.rename", "agent.restore", "agent.checkout", "clone.list", "clone.prune",
     "clone.prune_refs", "refs noted", "agent relocated",
 })  # fmt: skip
-"""What the part `CLONES` alone comes to: commits, acts and answers."""
+"""The commits, acts and answers that the part `CLONES` alone comes to."""
 
 
 def part_of(point):
@@ -69,8 +69,8 @@ class Story:
 
     Args:
         house: where it plays.
-        environment: what the first daemon is started with; after its death, others are started without.
-        part: what of it is played, `AGENTS` or `CLONES`.
+        environment: the first daemon's further variables; those after its death are started without.
+        part: the part that is played, `AGENTS` or `CLONES`.
     """
 
     def __init__(self, house, environment, part):
@@ -123,7 +123,7 @@ class Story:
         """Give a command until it is carried out; after a death, `done` says whether it was.
 
         Returns:
-            What it printed, None when the answer was lost.
+            Its output, None when the answer was lost.
         """
         while True:
             result = self.house.ctl(*words, "--json", stdin=stdin)
@@ -159,7 +159,7 @@ class Story:
             time.sleep(0.02)
         return value
 
-    # What it looks at
+    # Looks at the state
 
     def agents(self):
         return {agent["name"]: agent for agent in self.call("agent.list")}
@@ -241,7 +241,7 @@ class Story:
         return row is not None and row[0] is not None
 
     def restart(self):
-        """Kill the daemon in the middle of a turn, whatever else happens to it."""
+        """Kill the daemon in the middle of a turn, whether or not it dies elsewhere too."""
         self.revive()
         self.house.kill()
         self.start()
@@ -450,7 +450,7 @@ class Story:
             self.ask("shutdown")
         self.house.daemon.wait(PATIENCE)
 
-    # What must be true
+    # Checks at the end
 
     def check(self):
         house = self.house
@@ -479,7 +479,7 @@ class Story:
         self.check_bells()
 
     def check_bells(self):
-        """Nobody was told anything twice."""
+        """No cause has rung the bell twice."""
         rung = self.house.home / "bells"
         lines = map(json.loads, rung.read_text().splitlines() if rung.exists() else ())
         told = Counter(

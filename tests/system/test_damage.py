@@ -69,33 +69,33 @@ def test_a_turns_damage_is_its_own(house, until, ended):
     """Each of several turns is damaged in another way; all of them end, and another agent's as if nothing were."""
     house.start(config="[turns]\nmax_running = 20\n")
     work = house.workspace()
-    names = {f"agent-{number}": what for number, what in enumerate(DAMAGE)}
+    names = {f"agent-{number}": kind for number, kind in enumerate(DAMAGE)}
     for name in (*names, "bert"):
         house.held(name, work, before="/say before\n")
     directories = {name: house.agents_directory(house.show(name)) / "turns" / "1" for name in names}
     house.kill()
     if ended:
         house.kill_sandboxed()
-    for name, what in names.items():
-        DAMAGE[what](directories[name])
+    for name, kind in names.items():
+        DAMAGE[kind](directories[name])
     house.start()
     (work / "go").touch()
     others = house.wait("bert")
     assert others["turn"]["outcome"] in ({"lost", "error", "success"} if ended else {"success"})
-    for name, what in names.items():
+    for name, kind in names.items():
         agent = house.wait(name)
-        assert agent["turn"]["outcome"] in {"lost", "error", "success"}, what
-        assert agent["turn"]["error"] or agent["turn"]["outcome"] == "success", what
-        if not (what == "status is garbage" and not ended):  # which its running sandbox writes on
+        assert agent["turn"]["outcome"] in {"lost", "error", "success"}, kind
+        assert agent["turn"]["error"] or agent["turn"]["outcome"] == "success", kind
+        if not (kind == "status is garbage" and not ended):  # its running sandbox writes more to it
             place = directories[name].parent.parent
-            assert any(str(place) in event["text"] for event in house.events(name, "state:damaged")), what
+            assert any(str(place) in event["text"] for event in house.events(name, "state:damaged")), kind
             kept = {entry.name for entry in (house.state / "damaged").iterdir()}
-            assert "gone" in what or any(agent["id"] in entry for entry in kept), (what, kept)
+            assert "gone" in kind or any(agent["id"] in entry for entry in kept), (kind, kept)
     until(lambda: not house.sandboxed(), "the end of all sandboxes")
     # They go on with a new turn, and a further daemon has nothing to say.
-    for name, what in names.items():
+    for name, kind in names.items():
         house.ok("resume", name, "/say again", "--wait")
-        assert house.show(name)["turn"]["outcome"] == "success", what
+        assert house.show(name)["turn"]["outcome"] == "success", kind
     house.stop()
     house.start()
     assert {agent["name"]: agent["state"] for agent in house.ok("ls")} == {
@@ -109,7 +109,7 @@ def huge(path):
 
 
 NOTES = ("guard", "names", "form", "id")
-"""What a daemon writes into a turn's directory for the next one."""
+"""Notes of a daemon in a turn's directory for the next daemon."""
 NOTE_DAMAGE: dict[str, Callable[[Path], object]] = {
     "a pipe": os.mkfifo,
     "huge": huge,
@@ -201,7 +201,7 @@ def test_an_agent_whose_records_are_damaged_is_set_aside(house, until):
     told = [line for line in house.log.splitlines() if "agent set aside" in line]
     for name, command in zip(names, ROWS, strict=True):
         assert any(name in line for line in told), command
-    until(lambda: not house.sandboxed(), "the end of their sandboxes, which nobody looks after")
+    until(lambda: not house.sandboxed(), "the end of their sandboxes, which no daemon looks after")
     with house.wire() as wire:
         assert wire.call("daemon.status")["damaged"] == len(ROWS)
     assert f"{len(ROWS)} more were set aside" in house.ctl("doctor").out
@@ -274,26 +274,26 @@ def test_a_damaged_database_is_refused_until_a_person_says_so(house):
     assert not (house.state / "damaged").exists()
     house.stop()
     shutil.copyfile(path, sound)
-    for what, damage in DATABASES.items():
+    for kind, damage in DATABASES.items():
         shutil.copyfile(sound, path)
         damage(path)
         before = path.read_bytes() if path.is_file() else None
         code, said = house.refused()
-        assert (code, len(said.splitlines())) == (1, 1), (what, said)
-        assert f"`substratd --set-aside-damaged-state --state-dir {house.state}`" in said, what
-        assert (path.read_bytes() if path.is_file() else None) == before, what
-        assert not (house.state / "damaged").exists(), what
+        assert (code, len(said.splitlines())) == (1, 1), (kind, said)
+        assert f"`substratd --set-aside-damaged-state --state-dir {house.state}`" in said, kind
+        assert (path.read_bytes() if path.is_file() else None) == before, kind
+        assert not (house.state / "damaged").exists(), kind
         house.start(arguments=["--set-aside-damaged-state"])
-        assert house.ok("ls") == [], what
+        assert house.ok("ls") == [], kind
         (kept,) = (house.state / "damaged").iterdir()
-        assert "substrat.db" in {entry.name for entry in kept.iterdir()}, what
+        assert "substrat.db" in {entry.name for entry in kept.iterdir()}, kind
         if before is not None:
-            assert (kept / "substrat.db").read_bytes() == before, what
+            assert (kept / "substrat.db").read_bytes() == before, kind
         for word in ("anna", session, str(work)):
-            assert word in house.log, what
+            assert word in house.log, kind
         house.stop()
         shutil.rmtree(house.state / "damaged")
-    # What its files tell is enough to go on with the chat.
+    # Its files tell enough to go on with the chat.
     house.start()
     house.ok("spawn", "anna", "-w", work, "--adopt", session)
     done = house.ctl("send", "anna", "/recall", "--wait", "--json")
@@ -322,7 +322,7 @@ def test_a_damaged_database_is_gone_back_from_to_its_copy(house):
     house.start(arguments=["--set-aside-damaged-state"])
     assert sorted(agent["name"] for agent in house.ok("ls")) == ["anna", "busy", "removed"]
     assert house.wait("busy")["turn"]["result"] == "freed"
-    # What came after the copy is told: an agent, and a turn of an agent that stays.
+    # An agent and a turn that came after the copy are told.
     assert f"substratctl spawn bert -w {work} --adopt {session}" in house.log
     (event,) = house.events("anna", "state:damaged")
     assert "a turn 2 that isn't in the records" in event["text"]

@@ -1,4 +1,4 @@
-"""`substratctl exec`: a command in a sandbox like the agent's, on pipes and on a terminal, and what is left of it."""
+"""`substratctl exec`: a command in a sandbox like the agent's, on pipes and on a terminal, and its leftovers."""
 
 import fcntl
 import json
@@ -75,7 +75,7 @@ class Screen:
 
 
 def shell(house, line, **how):
-    """Run a line of bash's, in which EXEC is what runs a command in anna's sandbox."""
+    """Run a line of bash's, in which EXEC runs a command in anna's sandbox."""
     environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), EXEC="substratctl exec anna --")
     environment["PATH"] = f"{PROGRAMS}:{environment['PATH']}"
     how = {"env": environment, "capture_output": True, "cwd": house.directory, "timeout": PATIENCE, **how}
@@ -88,7 +88,7 @@ def on_a_terminal(house, line):
 
 
 def left_over(house):
-    """What visits have left of files and sandboxes."""
+    """Files and sandboxes that visits have left."""
     visits = [*house.state.glob("visits/*"), *house.runtime.glob("visits/*")]
     return [*visits, *house.runtime.glob("exec-*"), *house.sandboxed()]
 
@@ -145,7 +145,7 @@ def test_output_and_errors_stay_apart_and_in_order_where_they_are_one(anna):
 
 
 def test_a_command_that_does_not_read_its_input_ends_as_ever(anna):
-    """Neither what it leaves is waited for, nor the end of an input that stays open."""
+    """Neither its unread input is waited for, nor the end of an input that stays open."""
     much = b"x" * 1_000_000
     for given, command in (
         (b"", "exit 3"), (much, "exit 3"), (much, "exec <&-; sleep 0.1; exit 3"), (much, "head -c 10; exit 3"),
@@ -396,7 +396,7 @@ def test_one_that_takes_no_notice_is_killed_the_second_time(anna, until):
         return process.poll() is not None
 
     until(again)
-    # The one that came when it had ended already may be what ended it.
+    # A signal that came when the command had ended already may have ended `substratctl`.
     assert process.returncode in {128 + signal.SIGTERM, -signal.SIGTERM}
     until(lambda: left_over(anna) == [])
 
@@ -467,7 +467,7 @@ def test_a_daemon_that_ends_takes_it_along(daemon, until, stop):
     until(lambda: not daemon.sandboxed())
     for process in processes:
         out, complaint = process.communicate(timeout=PATIENCE)
-        assert out == bytes(60_000), "what was printed before the daemon ended"
+        assert out == bytes(60_000), "the output from before the daemon's end"
         assert process.returncode == 3
         assert b"the daemon at" in complaint
     daemon.start()
@@ -476,7 +476,7 @@ def test_a_daemon_that_ends_takes_it_along(daemon, until, stop):
 
 
 def test_a_daemon_that_was_killed_before_the_sandbox_was_tied_to_it(daemon, until):
-    """The next daemon ends what still holds a visit's lock."""
+    """The next daemon ends a process that still holds a visit's lock."""
     daemon.kill()
     visit = daemon.state / "visits" / "0123"
     visit.mkdir(parents=True)
@@ -505,7 +505,7 @@ def test_a_shell_on_a_terminal(anna, until):
     screen.type("stty size; tty >/dev/null || echo unnamed; echo $TERM; : < /dev/tty && echo has-$((1+1))-one\n")
     screen.until("xterm")
     screen.until("has-2-one")
-    # Job control: an interrupt ends what is in the foreground, not the shell.
+    # Job control: an interrupt ends the command in the foreground, not the shell.
     screen.type("sleep 1000; echo went-$((2+2))-on\n")
     until(lambda: any(b"sleep\x001000" in _arguments(pid) for pid in anna.sandboxed()))
     screen.type("\x03")

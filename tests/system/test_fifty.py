@@ -1,9 +1,7 @@
 """A person's ordinary commands in a random order beside an agent that tries to write to protected files all the while.
 
-Each of them leaves what it leaves without the agent, or freezes the turn first, which the person then resumes.
-
-The same commands run in a twin of the repository that has no agent: the twin judges what each of them has to leave.
-`make fuzz` takes other orders than the gate.
+The same commands run in a twin of the repository that has no agent, and each must leave both repositories alike. Some of
+them freeze the turn first, which the person then resumes. `make fuzz` takes other orders than the gate.
 """
 
 import contextlib
@@ -18,9 +16,9 @@ import pytest
 from tests.support.waiting import wait_until
 
 MARK = b"[alias]\n\tagent = !false\n"
-"""What the agent writes wherever it gets to; git runs it for nobody."""
+"""The agent writes this to each file that it can; git never runs such an alias."""
 END = b" = !false\n"
-"""What is left of it at least where git writes to the same file at the same time."""
+"""This end of it stays where git writes to the same file at the same time."""
 
 TRIED = (
     ".git/config .git/config.worktree .git/hooks/post-checkout .git/info/attributes .git/commondir .git/worktrees/x"
@@ -45,12 +43,12 @@ ALWAYS = frozenset({
     "git config core.hooksPath .husky/_",
     "git config branch.main.gk-last-accessed 2026-01-01T00:00:00Z",
     "git config branch.feature.vscode-merge-base main; git config branch.feature.gk-merge-base main",
-    "git config user.name Somebody; git remote add other ../other",
+    "git config user.name Bert; git remote add other ../other",
 })  # fmt: skip
-"""They put another `.git/config` in the place of that of the turn's start, so they freeze the turn."""
+"""These commands put another `.git/config` in the place of that of the turn's start, so they freeze the turn."""
 FREEZE = ("git config ", "git checkout ", "git stash", "git reset ", "git clean ")
 FREEZE_TOO = ("sparse-checkout", ".idea", "git stash", "git rebase")
-"""How commands begin, and what is in them, that may freeze it: the branch, or the stash, has other protected files."""
+"""Beginnings and parts of commands that may freeze the turn: the branch, or the stash, has other protected files."""
 
 
 def may_freeze(command):
@@ -87,7 +85,7 @@ COMMANDS = (
     "git config branch.main.gk-last-accessed 2026-01-01T00:00:00Z",
     "git config branch.feature.vscode-merge-base main; git config branch.feature.gk-merge-base main",
     "git config gpg.format ssh; git config merge.tool meld; git config core.fsmonitor false",
-    "git config user.name Somebody; git remote add other ../other",
+    "git config user.name Bert; git remote add other ../other",
     # Stashes
     "echo more >> README.md; git stash",
     "echo more > new; git stash -u",
@@ -142,7 +140,7 @@ class Repository:
         return done.stdout.replace(str(self.base).encode(), b"BASE").decode()
 
     def state(self):
-        """What a person has there: nothing of an agent's, and no placeholder, which is empty."""
+        """The person's files, refs and settings, without the agent's files and without placeholders, which are empty."""
         git = self.work / ".git"
         settings = [git / name for name in ("config", "config.worktree", "info/attributes", "info/sparse-checkout")]
         unfinished = ("rebase-merge", "rebase-apply", "MERGE_HEAD", "index.lock", "config.lock")
@@ -235,7 +233,7 @@ class Walk:
             assert mine[part] == expected, f"{part} after: {command}"
 
     def begin_anew(self):
-        """Let the twin be what the agent has left: it was faster than the daemon, and a command has met its file."""
+        """Copy the repository to the twin: the agent was faster than the daemon, and a command has met its file."""
         shutil.rmtree(self.twin.base)
         agents = shutil.ignore_patterns("agent-*")  # which come and go meanwhile
         shutil.copytree(self.mine.base, self.twin.base, symlinks=True, ignore=agents)
@@ -270,7 +268,7 @@ def files(path):
 
 
 def is_agents(file):
-    """Whether the agent has written to a file, or has made it: nobody else's is closed to others."""
+    """Whether the agent has written to a file, or has made it: its files alone are closed to others."""
     with contextlib.suppress(FileNotFoundError):  # a placeholder goes with its turn
         return END in file.read_bytes() or not file.stat().st_mode & 0o077
     return False

@@ -34,7 +34,7 @@ NOTHING_ELSE = (
 
 
 class TurnObserver:
-    """Writes down what a turn reports; storage can be made to fail."""
+    """Writes a turn's reports down; storage can be made to fail."""
 
     def __init__(self):
         self.spawned = []
@@ -96,7 +96,7 @@ class TurnObserver:
 
 
 class Bench:
-    """A turn's directory, its books, and whatever is needed to run it."""
+    """A turn's directory, its books, and the parts that run it."""
 
     def __init__(self, directory, watcher):
         self.directory = directory
@@ -153,7 +153,7 @@ def real_bwrap():
 
 
 def open_files():
-    """Say what is open, by what it is."""
+    """Return the targets of this process's descriptors."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -257,7 +257,7 @@ async def test_output_that_is_cut_again_and_again_is_read_no_further(bench, monk
 
 
 async def test_what_a_stopped_turn_wrote_is_not_read_for_long(bench, monkeypatch):
-    """Whoever stopped it is answered when it is read; an agent may have written a gigabyte that takes minutes."""
+    """A person who stopped it is answered when it is read; an agent may have written a gigabyte that takes minutes."""
     monkeypatch.setattr(output, "_LAST_READING_SECONDS", -1.0)
     decode = output.TurnOutput._decode
 
@@ -425,7 +425,7 @@ async def test_what_does_not_listen_is_killed_with_all_it_started(bench, real_bw
 
 
 def is_gone(bench):
-    """Say whether a turn's sandbox is dead, though nobody may have reaped it yet."""
+    """Say whether a turn's sandbox is dead, reaped or not."""
     inner, _ = sandbox_process.read_status(bench.place.read_status())
     pidfd = sandbox_process.open_inner(bench.books.spawned[0], present(inner))
     if pidfd is None:
@@ -673,7 +673,7 @@ async def test_a_sandbox_that_the_last_daemon_held_goes_on_when_its_protection_s
 
 
 class Freezer:
-    """Takes a cgroup's place: it stops bubblewrap's outer process too, and notes what was gone when it let all go on."""
+    """Takes a cgroup's place: it stops bubblewrap's outer process too, and notes whether all was gone at each thaw."""
 
     is_there = True
 
@@ -695,7 +695,7 @@ class Freezer:
 
 
 @pytest.mark.parametrize("in_cgroup", [False, True])
-@pytest.mark.parametrize("killed_by", ["end", "ladder", "somebody"])
+@pytest.mark.parametrize("killed_by", ["end", "ladder", "another"])
 async def test_a_held_sandbox_that_is_being_killed_is_never_let_go_on(bench, real_bwrap, monkeypatch, killed_by, in_cgroup):
     """The kernel comes to each process in its own time: until then each one that went on would be the agent's."""
     freezer = Freezer(bench) if in_cgroup else None
