@@ -69,7 +69,6 @@ LONG_FILES: dict[str, int] = {
     "tests/system/story.py": 533,
     "tests/system/test_exec.py": 592,
     "tests/system/test_full_disk.py": 531,
-    "tests/system/test_landing.py": 592,
     "tests/systemd/conftest.py": 501,
 }
 LONGEST_FUNCTION = 70

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 
 import pytest
 
@@ -229,52 +228,6 @@ def test_files_that_the_host_would_obey_are_looked_at_first_and_anew_when_they_c
         assert (app / path).is_symlink() or (app / path).exists()
 
 
-def test_a_check_decides_on_the_merged_files_and_an_interrupted_command_leaves_the_queue_as_it_is(house, app):
-    me(house, app)
-    house.start()
-    for name in ("one", "two"):
-        house.spawn(name, app, commit(f"{name}.txt"), "--clone")
-    missing = house.ctl("merge", "one", "--check", "no-such-program")
-    words = "can't be run where checks run (127): /bin/sh: 1: no-such-program: not found, on"
-    assert (missing.code, words in missing.error) == (1, True), missing
-    assert house.show("one")["attention"]["text"] == "check failed: /bin/sh: 1: no-such-program: not found"
-    check = "cat one.txt sub/part.txt; ls ~; seq 100 >&2; printf 'not \\033good'; exit 3"
-    failed = house.ctl("merge", "one", "--check", check)
-    said = failed.err.splitlines()
-    assert failed.code == 1
-    assert said[0].endswith(
-        "fails with 3: not ?good, on one's merged files; nothing was changed; one was told, and is to mend it"
-    )
-    assert said[1:] == [*(f"  {number}" for number in range(42, 101)), "  not ?good"]
-    wait_until(lambda: house.show("one")["turn"]["number"] == 2, "the agent's turn about the check")
-    house.wait("one")
-    assert "not ?good" in house.ctl("transcript", "one").out
-    assert house.show("one")["attention"]["text"] == "check failed: not ?good"
-    code, (outcome,) = merged(house, "one", "--check", "echo bad; exit 4")
-    assert (code, outcome["outcome"], outcome["check"]["state"], outcome["check"]["output"]) == (
-        1,
-        "refused",
-        "failed",
-        "bad",
-    )
-    assert house.show("one")["turn"]["number"] == 2, "it is told once"
-    assert [event["data"]["output"] for event in house.events("one", "clone:check-failed")][1:] == [
-        "\n".join([*map(str, range(42, 101)), "not ?good"]), "bad",
-    ]  # fmt: skip
-    assert "one.txt" not in [path.name for path in app.iterdir()]
-    check = f"test -f one.txt && test -f sub/part.txt && ! test -e /root/.ssh && {HELD}"
-    waiting = house.follow("merge", "one", "two", "--check", check, "--json")
-    go = held_check(house, "one")
-    waiting.send_signal(signal.SIGINT)
-    out, said = waiting.communicate(timeout=60)
-    assert ([one["outcome"] for one in json.loads(out)], waiting.returncode) == (["queued"] * 2, 130), said
-    assert b"one: its landing in main is still to come" in said
-    go.touch()
-    wait_until((app / "one.txt").exists, "the first landing")
-    held_check(house, "two").touch()
-    wait_until((app / "two.txt").exists, "the second landing")
-
-
 def test_gits_own_sentence_when_the_checkout_refuses_and_a_removed_agents_landing(house, app):
     house.start()
     house.spawn("fix", app, f"{commit('README.md')}; {commit('a.txt')[7:]}", "--clone")
@@ -294,78 +247,6 @@ def test_gits_own_sentence_when_the_checkout_refuses_and_a_removed_agents_landin
     out, said = waiting.communicate(timeout=60)
     assert (json.loads(out)["outcome"], b"was removed meanwhile" in said) == ("refused", True)
     assert not (app / "a.txt").exists()
-
-
-def test_a_check_runs_in_a_room_like_the_agents(house, app):
-    """The person's own example is `npm test` in a project whose `node_modules` git ignores."""
-    me(house, app)
-    (app / ".gitignore").write_text("node_modules\nout\n")
-    (app / "gone").write_text("old\n")
-    git(house, app, "add", "-A")
-    git(house, app, "commit", "-qm", "ignore")
-    house.start()
-    make = "mkdir -p node_modules/.bin nested; printf '#!/bin/sh\\necho tool $WORD' > node_modules/.bin/tool"
-    commits = "chmod +x node_modules/.bin/*; git rm -q gone; echo a > a.txt; git add a.txt; git commit -qm a"
-    work = f"{make}; {commits}; echo wip >> a.txt; echo x > untracked; git init -q nested"
-    house.spawn("fix", app, f"/shell {work}", "--clone", "--env", "WORD=it's mine")
-    (app / "mine.txt").write_text("mine")
-    git(house, app, "add", "-A")
-    git(house, app, "commit", "-qm", "mine")
-    shown = "node_modules/.bin/tool; ls; cat a.txt; git status --short; git log -1 --format=%s; pwd"
-    check = f"{shown}; touch out node_modules/new; ls ~ | wc -l"
-    tree = house.state / "trees" / house.show("fix")["id"]
-    before = fingerprint(tree)
-    code, (outcome,) = merged(house, "fix", "--check", f"{check}; exit 7")
-    assert (code, outcome["check"]["output"].splitlines()) == (
-        1,
-        ["tool it's mine", "README.md", "a.txt", "mine.txt", "node_modules", "sub", "a",
-         "Merge substrat/fix", str(app), "0"],
-    )  # fmt: skip
-    assert fingerprint(tree) == before
-    house.wait("fix")  # which was told, and a check waits for its turn
-    code, (outcome,) = merged(house, "fix", "--check", "true")
-    assert (code, outcome["outcome"], outcome["check"]["state"]) == (0, "landed", "passed")
-    assert wait_until(lambda: list((house.state / "trees").glob("check-*")) == [])
-
-
-def test_a_check_sees_nothing_of_the_daemons_own_directories(house, app):
-    house.start(config=f"[agent]\nbind_ro = [{json.dumps(str(house.state))}]\n")
-    house.spawn("fix", app, commit("new.txt"), "--clone")
-    code, (outcome,) = merged(house, "fix", "--check", f"ls -a {house.state}; exit 3")
-    assert (code, outcome["check"]["output"].split()) == (1, [".", ".."])
-
-
-def test_the_last_lines_of_a_check_whose_time_is_up_are_kept_and_told_to_the_person_alone(house, app):
-    house.start(config="[clone]\ncheck_seconds = 3.0\n")
-    house.spawn("fix", app, commit("a.txt"), "--clone")
-    refused = house.ctl("merge", "fix", "--check", "echo 12 of 90; echo hangs >&2; exec sleep 600")
-    text = "the check `echo 12 of 90; echo hangs >&2; exec sleep 600` took longer than `clone.check_seconds`, 3 s"
-    assert refused.err.splitlines() == [
-        f"substratctl: {text}, on fix's merged files; nothing was changed", "  12 of 90", "  hangs",
-    ], refused  # fmt: skip
-    assert [event["data"]["output"] for event in house.events("fix", "clone:check-failed")] == ["12 of 90\nhangs"]
-    assert house.show("fix")["attention"]["text"] == f"check failed: {text}"
-    assert house.show("fix")["turn"]["number"] == 1
-
-
-def test_a_check_waits_for_its_agents_turn_which_waits_for_the_check(house, app):
-    house.start()
-    house.spawn("fix", app, commit("a.txt"), "--clone")
-    house.ok("send", "fix", "/hang")
-    house.wait("fix", "running")
-    code, (outcome,) = merged(house, "fix", "--check", HELD)
-    assert (code, outcome["outcome"]) == (1, "queued")
-    assert (
-        "fix works in its clone: its check begins when that turn ends; `substratctl suspend fix`"
-        in house.ctl("merge", "fix", "--check", HELD).err
-    )
-    house.ok("suspend", "fix")
-    go = held_check(house, "fix")
-    house.ok("resume", "fix", "--prompt", "/say on")
-    assert house.show("fix")["attention"]["text"] == "a check of fix's work runs"
-    go.touch()
-    wait_until(lambda: house.events("fix", "clone:landed"), "the landing")
-    wait_until(lambda: house.show("fix")["state"] == "idle", "the turn")
 
 
 def test_a_person_who_waits_hears_after_a_second_what_is_being_done(house, app):
