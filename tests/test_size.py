@@ -67,7 +67,6 @@ LONG_FILES: dict[str, int] = {
     "tests/model/test_daemon.py": 543,
     "tests/redteam/test_doors.py": 584,
     "tests/system/story.py": 533,
-    "tests/system/test_exec.py": 592,
     "tests/system/test_full_disk.py": 531,
     "tests/systemd/conftest.py": 501,
 }
