@@ -61,7 +61,6 @@ LONG_FILES: dict[str, int] = {
     "tests/daemon/agents/test_requests.py": 494,
     "tests/daemon/state/test_events.py": 562,
     "tests/daemon/state/test_store.py": 543,
-    "tests/mcp/test_relay.py": 691,
     "tests/model/reference.py": 701,
     "tests/model/test_daemon.py": 543,
     "tests/redteam/test_doors.py": 584,

@@ -16,7 +16,7 @@ from mcp.client.session import ClientSession
 from mcp.shared.message import SessionMessage
 
 from mcp_server import conversation, host, newer, relay, tools
-from tests.mcp.test_relay import answers_wanted, lines
+from tests.mcp.test_relay_lines import answers_wanted, lines
 
 PATIENCE = 20
 
