@@ -134,10 +134,10 @@ class Standin:
                 os.killpg(running.pid, signal.SIGKILL)
             running.process.communicate()
 
-    def use_mcp(self, *arguments, name="echo", environ=None, directory=None):
+    def use_mcp(self, *arguments, name="echo", environ=None):
         """Configure the scripted server; returns the file in which it records what it saw."""
         record = self.temporary / f"{name}.jsonl"
-        path = (directory or self.workspace) / ".cursor" / "mcp.json"
+        path = self.workspace / ".cursor" / "mcp.json"
         path.parent.mkdir(exist_ok=True)
         value = json.loads(path.read_text()) if path.exists() else {"mcpServers": {}}
         command = [sys.executable, "-I", "-S", str(MCP_SERVER), str(record), *arguments]

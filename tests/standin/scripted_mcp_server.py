@@ -22,10 +22,6 @@ def tool(name):
     return {"name": name, "description": f"The tool {name}.", "inputSchema": {"type": "object"}}
 
 
-def list_tools():
-    return {"tools": [tool("echo"), tool("slow"), tool("broken"), tool("die"), tool("rich")]}
-
-
 def call_tool(number, params):
     name = params["name"]
     if name == "slow":
@@ -47,7 +43,7 @@ def answer(message):
         version = "1999-01-01" if "old" in habits else params["protocolVersion"]
         send(id=number, result={"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "s"}})
     elif method == "tools/list":
-        send(id=number, result=list_tools())
+        send(id=number, result={"tools": [tool(name) for name in ("echo", "slow", "broken", "die", "rich")]})
     elif method == "tools/call":
         call_tool(number, params)
 

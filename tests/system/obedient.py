@@ -31,15 +31,14 @@ finish()
 class Agent:
     """An agent whose turn runs in a git workspace with a remote."""
 
-    def __init__(self, house, name="agent", *, options=()):
+    def __init__(self, house, name="agent"):
         self.house = house
         self.name = name
         self.work = house.directory / "work"
-        self.options = options
         self._number = 0
 
     def start(self, prompt="go"):
-        self.house.ok("spawn", self.name, "-w", self.work, *self.options, prompt)
+        self.house.ok("spawn", self.name, "-w", self.work, prompt)
         wait_until((self.work / "ready").exists, "the start of the turn")
         return self
 

@@ -100,13 +100,13 @@ def is_protected(agent, path):
     return False
 
 
-def wait_frozen(agent, path=".git/config"):
-    """Wait until an agent's turn is frozen because a path was replaced, to its last process."""
+def wait_frozen(agent):
+    """Wait until an agent's turn is frozen because `.git/config` was replaced, to its last process."""
     wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
-    assert agent.attention["text"] == f"frozen, because {path} was replaced here: resume {agent.name}"
+    assert agent.attention["text"] == f"frozen, because .git/config was replaced here: resume {agent.name}"
     assert agent.house.show(agent.name)["state"] == "suspended"
     check_frozen(agent.house)
-    assert is_protected(agent, path)
+    assert is_protected(agent, ".git/config")
 
 
 def test_ordinary_git_that_replaces_a_protected_file_freezes_the_turn_until_a_person_resumes_it(agent):

@@ -14,7 +14,6 @@ from substrat.daemon.state.store import Store
 from substrat.errors import StorageFailed
 
 SIZE = 24 * 1024 * 1024
-CLONE_NEWNS = 0x20000
 
 
 class SmallDisk:
