@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from substrat.protocol.attention import KINDS
 from substrat.web.access import MODULES
 from tests.support.waiting import PATIENCE
 from tests.test_imports import ROOT
@@ -75,6 +76,12 @@ def test_agents_stand_by_attention_and_a_family_where_its_weightiest_member_woul
     assert run("list.sort(state.byAttention).map((agent) => agent.name)", *everyone) == ["child", "lead", "calm"]
     tree = run("state.branches(list).map(([agent, level]) => [agent.name, level])", *everyone)
     assert tree == [["lead", 0], ["child", 1], ["calm", 0]]
+
+
+def test_the_kinds_are_the_protocols_and_those_of_urgent_agents_are_marked(run):
+    assert run("state.KINDS") == list(KINDS)
+    stuck = {**LEAD, "attention": {"kind": "stuck", "level": "urgent"}}
+    assert run("state.KINDS.filter(state.isUrgentKind)", stuck, CALM) == ["stuck"]
 
 
 def test_a_filter_takes_a_kind_of_attention_or_words(run):

@@ -10,6 +10,7 @@ import {
   byAttention,
   doing,
   isUrgent,
+  isUrgentKind,
   kindOf,
   KINDS,
   matches,
@@ -115,7 +116,7 @@ function renderCounts() {
     (chip, kind) => {
       put(chip, kind ? `${counts.get(kind)} ${kind}` : plural(agents.size, "agent"));
       mark(chip, "aria-pressed", String(state.filter === kind));
-      mark(chip, "data-urgent", KINDS.indexOf(kind) >= 0 && KINDS.indexOf(kind) < 4 ? "yes" : null);
+      mark(chip, "data-urgent", isUrgentKind(kind) ? "yes" : null);
     },
   );
 }

@@ -64,6 +64,7 @@ export const kindOf = (agent) => agent.attention?.kind ?? "-";
 export const isUrgent = (agent) => agent.attention?.level === "urgent";
 /** Say whether an agent's turn is frozen because a protected path was replaced: `resume` ends that attention. */
 export const isFrozen = (agent) => kindOf(agent) === "unsafe" && agent.attention.text.startsWith("frozen, because ");
+export const isUrgentKind = (kind) => [...agents.values()].some((agent) => isUrgent(agent) && kindOf(agent) === kind);
 export const asksFor = (agent) => (item) => item.from === agent.name && item.kind !== "message";
 
 export function weigh(agent) {
