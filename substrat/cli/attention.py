@@ -54,11 +54,8 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
         agent: the agent object.
         is_shown: whether the person sees the output of `show` already.
     """
-    found = attention.command(kind(agent), output.text_of(agent.get("name")), _member(agent, "item"))
-    if kind(agent) == "merge" and not output.has_commits(agent):
-        found = attention.command("unlandable", output.text_of(agent.get("name")))
-    if kind(agent) == "unsafe" and _text(agent).startswith("frozen, because "):
-        found = attention.command("frozen", output.text_of(agent.get("name")))
+    of = "unlandable" if kind(agent) == "merge" and not output.has_commits(agent) else kind(agent)
+    found = attention.command(of, output.text_of(agent.get("name")), _member(agent, "item"), text=_text(agent))
     return found.rpartition(", then ")[2] if is_shown else found
 
 

@@ -67,6 +67,16 @@ def test_each_cause_rings_once_with_the_command_to_type(daemon, until, rung):
     assert rung()[1]["agents"][0]["attention"]["since"] > told["attention"]["since"]
 
 
+def test_a_frozen_turn_rings_with_the_command_that_resumes_it(daemon, until, rung):
+    reload(daemon, until, configured(RECORD))
+    work = daemon.workspace("work", git=True)
+    daemon.held("anna", work)
+    daemon.git(work, "config", "user.name", "Anna")
+    until(rung, "the bell")
+    (told,) = rung()[0]["agents"]
+    assert told["command"] == "substratctl show anna, then resume anna"
+
+
 def test_those_of_two_seconds_ring_together(daemon, until, rung):
     reload(daemon, until, "")
     work = daemon.workspace()
