@@ -1,6 +1,6 @@
 """The waiting of Trio tasks: a run starts with its block, frees the loop, and nothing outlives its block.
 
-What an answer becomes is decided once for both shells, and tested with the blocking one.
+The outcome of an answer is decided once for both shells, and tested with the blocking one.
 """
 
 import contextlib

@@ -197,7 +197,7 @@ def answers_wanted(line):
 
 
 class Loop(relay.Relay):
-    """A companion without pipes: what it says to the daemon and to the client is kept."""
+    """A companion without pipes, which keeps its lines to the daemon and to the client."""
 
     def __init__(self):
         super().__init__(b"")

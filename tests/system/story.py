@@ -345,7 +345,7 @@ class Story:
         self.until(lambda: self.attention("keeper") != "unsafe", "the end of the finding")
         self.ask("send", "keeper", HOLD.format(mark="four"), done=lambda: self.accepted("touch four"))
         self.until((self.repository / "four").exists, "the turn")
-        for name, verb in (("Somebody", "resume"), ("Somebody else", "interrupt")):
+        for name, verb in (("Bert", "resume"), ("Carl", "interrupt")):
             self.house.git(self.repository, "config", "user.name", name)
             self.until(lambda: self.attention("keeper") == "unsafe" and self.state("keeper") == "suspended", "the freeze")
             self.ask(verb, "keeper", done=lambda: self.state("keeper") != "suspended")

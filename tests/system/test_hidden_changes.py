@@ -1,4 +1,4 @@
-"""What an agent writes in a git directory, so that a person's git shows or runs something else, is told."""
+"""Files of a git directory by which an agent has a person's git show or run something else are told."""
 
 HIDE = (
     "echo /new >> .git/info/exclude; touch new; : > README.md; "

@@ -69,7 +69,7 @@ wait_for("never")
 
 # A person's commands that replace `.git/config`.
 ORDINARY = [
-    ("config", "user.name", "Somebody"),
+    ("config", "user.name", "Bert"),
     ("remote", "add", "other", "https://example.invalid/x.git"),
     ("push", "-q", "-u", "origin", "main"),
     ("checkout", "-q", "-b", "x", "origin/elsewhere"),
@@ -257,7 +257,7 @@ def test_what_is_written_to_a_file_after_it_was_mounted_anew_is_told_at_the_turn
     config = agent.work / ".git/config"
     before = config.read_bytes()
     agent.start()
-    agent.git("config", "user.name", "Somebody")
+    agent.git("config", "user.name", "Bert")
     wait_frozen(agent)
     agent.house.kill()
     agent.house.start(agent=agent.house.agent)
@@ -274,7 +274,7 @@ def test_agents_that_share_a_workspace_are_frozen_and_resumed_together(agent):
     agent.start()
     (agent.work / "ready").unlink()
     second.start()
-    agent.git("config", "user.name", "Somebody")
+    agent.git("config", "user.name", "Bert")
     for one in (agent, second):
         wait_frozen(one)
     agent.house.ok("resume", "second")
@@ -286,14 +286,14 @@ def test_agents_that_share_a_workspace_are_frozen_and_resumed_together(agent):
 def test_a_frozen_turn_stays_frozen_over_a_restart_and_goes_on_with_a_later_file(agent):
     house = agent.house
     agent.start()
-    agent.git("config", "user.name", "Somebody")
+    agent.git("config", "user.name", "Bert")
     wait_frozen(agent)
     house.kill()
     agent.git("config", "user.name", "Somebody else")
     house.start(agent=house.agent)
     wait_until(lambda: is_protected(agent, ".git/config"), "the protection of the file")
     wait_frozen(agent)
-    agent.git("config", "user.name", "Somebody else again")
+    agent.git("config", "user.name", "Carl")
     wait_until(lambda: is_protected(agent, ".git/config"), "the protection of the newest file")
     house.ok("resume", "agent")
     assert agent.tries((".git/config", "x")) == READ_ONLY
@@ -305,7 +305,7 @@ def test_a_frozen_turn_stays_frozen_over_a_restart_and_goes_on_with_a_later_file
 def test_what_is_replaced_while_no_daemon_runs_is_noticed_by_the_next(agent):
     agent.start()
     agent.house.kill()
-    agent.git("config", "user.name", "Somebody")
+    agent.git("config", "user.name", "Bert")
     assert agent.tries((".git/config", "[core]\n\tfsmonitor = touch stolen\n")) == ["written"]
     agent.house.start(agent=agent.house.agent)
     wait_frozen(agent)
@@ -315,7 +315,7 @@ def test_what_is_replaced_while_no_daemon_runs_is_noticed_by_the_next(agent):
 def test_a_turn_that_a_person_has_frozen_is_protected_anew_and_goes_on_when_it_is_resumed(agent):
     agent.start()
     agent.house.ok("suspend", "agent", "--freeze")
-    agent.git("config", "user.name", "Somebody")
+    agent.git("config", "user.name", "Bert")
     wait_until(lambda: is_protected(agent, ".git/config"), "the protection of the file")
     assert agent.attention["kind"] == "suspended"
     check_frozen(agent.house)
@@ -328,7 +328,7 @@ def test_a_command_of_exec_is_ended_with_a_sentence(agent):
     agent.house.ok("spawn", "agent", "-w", agent.work)
     command = agent.house.follow("exec", "agent", "--", "sh", "-c", "touch ready; sleep 100")
     wait_until((agent.work / "ready").exists, "the command")
-    agent.git("config", "user.name", "Somebody")
+    agent.git("config", "user.name", "Bert")
     assert command.wait(20) == 1
     said = f"the command was ended, because {agent.work}/.git/config was replaced on the host: run it again"
     assert said.encode() in command.stderr.read()
@@ -396,7 +396,7 @@ def test_a_flood_of_changes_delays_neither_answers_nor_the_look_at_a_real_one(ho
     with house.wire() as wire:
         for _ in range(50):
             wire.call("daemon.status")
-    agent.git("config", "user.name", "Somebody")
+    agent.git("config", "user.name", "Bert")
     agent.wait_told("agent:frozen")
     house.ok("resume", "agent")
     (work / "enough").touch()

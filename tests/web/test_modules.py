@@ -1,4 +1,4 @@
-"""The page's modules: all of them are served, and the pure ones do in Node what the page relies on."""
+"""The page's modules: all of them are served, and the functions of the pure ones are tried in Node."""
 
 import json
 import re
@@ -22,7 +22,7 @@ CLONE = {"ahead": 2, "files": 3, "landed": False, "work": {"commits": 2, "landed
 
 @pytest.fixture
 def run(tmp_path):
-    """Return what an expression gives in Node that has `text`, `state` and its agents."""
+    """Return the value of an expression in Node that has `text`, `state` and its agents."""
     if shutil.which("node") is None:
         pytest.skip("there is no node")
     shutil.copytree(PAGE, tmp_path / "page")

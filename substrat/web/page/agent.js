@@ -19,7 +19,7 @@ export class AgentView {
     this.waiting = []; // events that came while the history was read
     this.turns = [];
     this.merge_files = [];
-    this.refused = new Set(); // what its network refused and the allow-list may let through
+    this.refused = new Set(); // hosts that its network refused and the allow-list may let through
     this.sure = null; // the action that waits for a second word
     this.build();
     this.transcript = new Transcript(this.steps);
@@ -149,7 +149,7 @@ export class AgentView {
     this.field.style.height = `${Math.min(this.field.scrollHeight + 2, 200)}px`;
   }
 
-  // Its transcript: the history up to a cursor, then what the stream brings after it.
+  // Its transcript: the history up to a cursor, then the events of the stream after it.
 
   async load() {
     if (this.is_loading) return;

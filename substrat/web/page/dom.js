@@ -35,7 +35,7 @@ export function mark(node, name, value) {
   else node.setAttribute(name, value);
 }
 
-/** Make a container's children those of `items`, in order, and touch only what differs. */
+/** Make a container's children those of `items`, in order, and touch only those that differ. */
 export function keyed(container, items, keyOf, make, update = () => {}) {
   const known = (container.known ??= new Map());
   const wanted = new Set(items.map(keyOf));
@@ -57,16 +57,16 @@ export function keyed(container, items, keyOf, make, update = () => {}) {
     if (at === node) at = at.nextElementSibling;
     else move(container, node, at);
   }
-  // Moved first, changed then: Chromium 156 doesn't style anew what `moveBefore` moves after a change.
+  // Moved first, changed then: Chromium 156 doesn't style elements anew that `moveBefore` moves after a change.
   for (const item of items) update(known.get(keyOf(item)), item);
   if (focused !== document.activeElement && container.contains(focused)) focused.focus({ preventScroll: true });
 }
 
-// Agents decide when questions and refusals come and go, and so what stands below a pointer that is about to be pressed.
+// Agents decide when questions and refusals come and go, and so which button is below a pointer that is about to be pressed.
 
 const PRESSED = ".replies, .buttons button:not([data-no]), .findings button, .decisions button";
 
-/** Hold what stands elsewhere than when it was last looked at; scrolling is the person's own doing. */
+/** Hold the parts that have moved since the last call; scrolling is the person's own doing. */
 export function settle() {
   for (const part of document.querySelectorAll(PRESSED)) {
     if (!part.offsetParent) continue;
@@ -96,7 +96,7 @@ export function onPress(event) {
 
 function move(container, node, before) {
   if (container.moveBefore && node.isConnected)
-    container.moveBefore(node, before); // keeps the focus and what is being composed
+    container.moveBefore(node, before); // keeps the focus and a text that is being composed
   else container.insertBefore(node, before);
 }
 

@@ -146,7 +146,7 @@ export function refreshAll() {
   refreshAgents();
   refreshInbox();
   if (state.view === "waits") refreshWaits();
-  if (state.opened?.waiting) state.opened.load(); // what failed while the connection was lost
+  if (state.opened?.waiting) state.opened.load(); // it failed while the connection was lost
   if (state.view === "agent" && !state.opened) views.go();
 }
 
@@ -256,7 +256,7 @@ export async function readEvents(agent, since, until) {
 
 /** Read the newest events: as many as wanted, but fewer where they are huge, since an agent can write 8 MiB in one. */
 export async function readNewest(agent, most) {
-  const until = state.cursor; // the stream brings what comes after it
+  const until = state.cursor; // the stream brings the events after it
   const page = await readPage(agent, -most);
   const next = page.cursor < until ? await readPage(agent, page.cursor) : page;
   if (next === page || !next.events.length) return page.events;

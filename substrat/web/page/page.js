@@ -1,9 +1,9 @@
 // The page of `substratctl web`: shows who needs a person, and why, and lets them answer.
 //
 // How it hangs together
-// - One WebSocket brings every event once, in order. `cursor` is the last one taken; after a loss the page asks for what
-//   came after it, so nothing is missing or doubled in an open tab.
-// - Events don't carry agent objects. An event marks its agent as changed, and what is marked is fetched at most every
+// - One WebSocket brings every event once, in order. `cursor` is the last one taken; after a loss the page asks for
+//   the events after it, so nothing is missing or doubled in an open tab.
+// - Events don't carry agent objects. An event marks its agent as changed, and marked agents are fetched at most every
 //   250 ms: a few agents one by one, many as the list.
 // - The DOM is touched where a text differs (`put`) and where an order differs (`keyed`), so 300 busy agents stay cheap and
 //   an answer that is being typed stays.
@@ -144,7 +144,7 @@ const KEYS = {
   "/": () => {
     if (!byId("filter").offsetParent) {
       location.hash = "#/";
-      route.go(); // at once: what is typed next belongs into the filter
+      route.go(); // at once: the next keys belong into the filter
     }
     byId("filter").focus();
   },
@@ -168,7 +168,7 @@ function answerFirst() {
   } else if (state.inbox.length && state.view !== "inbox") {
     if (state.filter) setFilter("");
     location.hash = state.inbox.some((item) => item.kind === "question") ? "#/" : "#/inbox";
-    route.go(); // at once: what is typed next belongs to the question
+    route.go(); // at once: the next keys belong to the question
     if (shown().length) answerFirst();
   }
 }

@@ -81,7 +81,7 @@ export function byAttention(one, other) {
   );
 }
 
-/** Say why an agent needs a person or waits, what it does, or the first line of its last words: the same as `ls`. */
+/** Say why an agent needs a person or waits, its activity, or the first line of its last words: the same as `ls`. */
 export function doing(agent) {
   const kind = kindOf(agent),
     text = withLocalTimes(agent.attention?.text ?? "");

@@ -178,7 +178,7 @@ export class Transcript {
 
 const callId = (event) => event.raw?.call_id ?? event.raw?.tool_call?.toolCallId ?? event.raw?.id ?? "";
 
-/** Find a tool call's output in the program's own line: what its result says in words, else its JSON. */
+/** Find a tool call's output in the program's own line: the words of its result, else its JSON. */
 function outputOf(raw) {
   const call = Object.values(raw?.tool_call ?? {}).find((value) => value && typeof value === "object" && value.result);
   const found = Object.values(call?.result ?? {})[0] ?? raw?.result;
