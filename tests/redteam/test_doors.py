@@ -440,19 +440,13 @@ def test_such_frames_harm_a_careless_reader():
 
 def test_no_frame_harms_the_daemon(house):
     hostile = house.start(agent=house.program(PROGRAM), executed=True)  # its memory is its own
-    before = int(memory(hostile))
+    before = peak_memory(hostile.daemon.pid)
     said = attack(hostile, hostile.workspace(), FRAMES)
     assert said.pop("endless") in {"closed", "ConnectionResetError", "BrokenPipeError"}
     assert said.pop("deep first") in {"goes on", "closed"}
     assert said == dict.fromkeys(said, "goes on")
-    assert int(memory(hostile)) - before < 150_000
+    assert peak_memory(hostile.daemon.pid) - before < 150_000 * 1024
     assert well(hostile)
-
-
-def memory(house):
-    """The most KiB the daemon has had."""
-    with open(f"/proc/{house.daemon.pid}/status") as status:
-        return next(line.split()[1] for line in status if line.startswith("VmHWM"))
 
 
 def test_half_open_connections_are_the_agents_own_trouble(hostile, until):
@@ -555,6 +549,7 @@ def test_messages_of_millions_of_values_cost_neither_the_daemons_memory_nor_its_
 
 
 def peak_memory(pid):
+    """Return the most bytes of memory that a process has had."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         (line,) = (line for line in file if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
