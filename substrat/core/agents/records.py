@@ -276,7 +276,7 @@ class Finding:
         path: the file, directory or setting.
         text: the problem, in one sentence.
         aside: where the daemon keeps a file that it has moved out of the workspace.
-        difference: the agent's changes as lines of a unified diff; empty when there is nothing to compare with.
+        difference: the paths that were changed, one a line, where there are several; an earlier daemon's is a unified diff.
         files: the files whose content a person accepts.
         digest: the fingerprint of their content when it was found; None where it can't be compared.
         was: hashes of the content of each file at the turn's start; empty where there was nothing.

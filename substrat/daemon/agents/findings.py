@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -28,8 +28,6 @@ _MOST = 50
 """How many findings of one agent are kept apart: an agent can make any number of repositories, and a person reads some."""
 _TOLD = 5
 """Findings that one event names: it is one line, and `substratctl show` lists them all."""
-_LISTED = 1000
-"""Paths that a finding lists, each a line."""
 
 
 UNPROTECTED, UNFILTERED = "workspace:unprotected", "workspace:unfiltered"
@@ -42,7 +40,7 @@ class Found(NamedTuple):
         path: the file, directory or setting.
         text: the problem, in one sentence.
         aside: where the daemon keeps a file that it has moved out of the workspace.
-        difference: the agent's changes, as a unified diff.
+        difference: the paths that were changed, one a line, where there are several (`listing`).
         files: the files whose content a person accepts.
         digest: the fingerprint of their content; None: it can't be compared, or something has happened, so the same
             words are told again each time.
@@ -62,6 +60,8 @@ class Found(NamedTuple):
 
 WORDS = fingerprint.of((), ())
 """The digest of a finding whose words are all that there is to accept, such as a setting with its value."""
+_LONGEST_DIFFERENCE = 16_000
+"""Characters of a finding's listed paths: an agent decides how many there are, and one answer has up to 50 findings."""
 _LONGEST_LIST = 256 * 1024
 """Characters of the paths that a finding names, as JSON: they are written down with it."""
 
@@ -94,8 +94,16 @@ def found_at(agent: Agent, text: str, paths: Sequence[str], files: Sequence[str]
         paths: the paths, as a person reads them.
         files: the files whose content is accepted with it.
     """
-    path, listed = (paths[0], "") if len(paths) == 1 else (agent.workspace, "\n".join(paths[:_LISTED]))
-    return found_in(path, text, files, roots_of(agent))._replace(difference=listed)
+    path = paths[0] if len(paths) == 1 else agent.workspace
+    return found_in(path, text, files, roots_of(agent))._replace(difference=listing(paths))
+
+
+def listing(paths: Sequence[str]) -> str:
+    """Return the paths that a finding is about, one a line, as far as there is room; empty where there is only one."""
+    sizes = accumulate(len(path) + 1 for path in paths)
+    shown = [path for path, size in zip(paths, sizes, strict=True) if size <= _LONGEST_DIFFERENCE]
+    more = [f"… {len(paths) - len(shown)} more"] if len(shown) < len(paths) else []
+    return "\n".join((*shown, *more)) if len(paths) > 1 else ""
 
 
 INCOMPARABLE = "; this can't be compared later, so accepting it holds until it is found again"

@@ -362,7 +362,7 @@ export class AgentView {
       {},
       el("p", {}, bdi(oneLine(finding.text, 1000)), " ", accept),
       finding.difference
-        ? el("details", { open: true }, el("summary", {}, "difference"), patched(finding.difference, 40))
+        ? el("details", { open: true }, el("summary", {}, "changed"), patched(finding.difference, 40))
         : "",
     );
   }

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from substrat.daemon.agents.findings import INCOMPARABLE, Findings, Found, found_in, roots_of
+from substrat.daemon.agents.findings import INCOMPARABLE, Findings, Found, found_in, listing, roots_of
 from substrat.daemon.kernel import fingerprint
 from substrat.daemon.kernel.inotify import EntryWatcher
 from substrat.errors import DescriptorsUsedUp, NotFound, Refused
@@ -50,6 +50,12 @@ class Desk:
 @pytest.fixture
 def desk(house, tmp_path):
     return Desk(house, tmp_path)
+
+
+def test_paths_are_listed_as_far_as_there_is_room():
+    assert (listing(["/w/a"]), listing(["/w/a", "/w/b"])) == ("", "/w/a\n/w/b")
+    *shown, last = listing([f"/w/{number}" + "x" * 4000 for number in range(1000)]).splitlines()
+    assert (len(shown), last) == (3, "… 997 more")
 
 
 async def test_the_same_content_is_told_once_and_other_content_again(desk):
