@@ -16,7 +16,8 @@ COMMAND = Command(
         "Without a command it is a shell. The sandbox is as the agent's next turn will find it; a turn may be "
         "running beside it. Input, output and exit status are the command's own; 127: it isn't there inside. "
         "What it leaves running is killed. Where input and output are both a terminal it has one "
-        "too; otherwise it has pipes, and your typing isn't for it."
+        "too; otherwise it has pipes, and your typing isn't for it. It reads its input ahead, as ssh does: "
+        "in a loop that reads lines, give it '< /dev/null'."
     ),
 )
 _SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash --norc; exec /bin/sh")
