@@ -101,6 +101,7 @@ class Run:
         """Wait for output, the end or a limit, and take it in; while the run is being stopped, wait for that."""
         if not self._reading.acquire(blocking=False):
             await self._wait_for_end(math.inf)
+            self.over |= self.exited  # the rest of its output is dropped
             return
         try:
             if not self.over:

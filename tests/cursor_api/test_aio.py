@@ -108,6 +108,15 @@ async def close_when_it_waits(stream):
     await stream.aclose()
 
 
+async def test_a_program_whose_end_the_caller_has_seen_holds_the_loop_up_no_more(hanging):
+    async with hanging.query_stream("x") as stream, trio.open_nursery() as nursery:
+        await anext(stream)
+        nursery.start_soon(stream.cancel)
+        await trio.testing.wait_all_tasks_blocked()
+        stream.process.wait()  # before the task that stops it
+        assert await stream.answer.next() is None, "without a checkpoint, which would let that task go on"
+
+
 async def test_another_task_may_close_what_is_being_read(hanging, place, alive):
     await close_while_reading(hanging.query_stream("x"))
     assert not alive(pid_in(place))
