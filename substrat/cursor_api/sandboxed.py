@@ -48,12 +48,11 @@ class SandboxAgent:
         self.socket = paths.operator_socket()
         self.agent: str | None = None
 
-    async def ensure(self, connection: Connection) -> str:
-        """Create the agent if there is none yet, and return its id. Its name is the daemon's choice."""
+    async def ensure(self, connection: Connection) -> None:
+        """Create the agent if there is none yet. Its name is the daemon's choice."""
         if self.agent is None:
             spawned = await _call(connection, "agent.spawn", workspace=self._workspace, model=self._model, clone=False)
             self.agent = str(spawned["id"])
-        return self.agent
 
     async def interrupt(self, shell: Shell) -> None:
         """Stop its turn, if there is one. One that still waits for its start can't be withdrawn, so the agent is ended."""
@@ -124,7 +123,9 @@ class Sandboxed:
         self._connection = connection = await self._shell.connect(self._sandbox_agent.socket)
         begun = False
         try:
-            agent = await self._sandbox_agent.ensure(connection)
+            # A run that is cancelled meanwhile needs the agent's id, to remove it.
+            await self._shell.shielded(self._sandbox_agent.ensure(connection))
+            agent = self._sandbox_agent.agent
             self._cursor = int((await _call(connection, "events.subscribe", agent=agent))["cursor"])
             sent = await _call(connection, "agent.send", agent=agent, prompt=self._request.prompt)
             params = {"agent": agent, "message": sent["message"], "timeout": self._request.timeout}

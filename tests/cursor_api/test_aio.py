@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from substrat.client.events import TaskConnection
 from substrat.cursor_api import AgentConfig, EventType, aio
 from substrat.cursor_api.command import AgentNotFound
 from substrat.errors import DaemonNotRunning, Refused
@@ -233,6 +234,23 @@ async def test_stopping_a_sandboxed_turn_removes_its_agent(daemon, how):
     assert daemon.agents() == []
     assert not stream.result.success
     assert ("timed out" in stream.result.error) == (how == "time")
+
+
+async def test_a_run_that_is_cancelled_while_its_agent_is_made_leaves_none(daemon, monkeypatch):
+    submit = TaskConnection.submit
+
+    async def submitting(connection, method, params):
+        number = await submit(connection, method, params)
+        if method == "agent.spawn":
+            wait_until(daemon.agents, "the agent")
+            scope.cancel()
+        return number
+
+    monkeypatch.setattr(TaskConnection, "submit", submitting)
+    with trio.CancelScope() as scope:
+        await aio.query("x", sandboxed=True)
+    assert scope.cancelled_caught
+    assert daemon.agents() == []
 
 
 async def test_a_conversation_in_a_sandbox(daemon, monkeypatch, tmp_path):
