@@ -206,25 +206,17 @@ async def test_a_look_without_descriptors_is_taken_again_at_the_next_change(desk
 
 
 async def test_the_directory_of_a_finding_is_watched_no_longer_than_its_agent_is_there(desk, nursery, monkeypatch):
-    called = {"watch": trio.Event(), "forget": trio.Event()}
-
-    def noted(name, method):
-        def call(self, where):
-            called[name].set()
-            return method(self, where)
-
-        return call
-
-    for name in called:
-        monkeypatch.setattr(EntryWatcher, name, noted(name, getattr(EntryWatcher, name)))
+    watched, forgotten = trio.Event(), trio.Event()
+    monkeypatch.setattr(EntryWatcher, "watch", lambda *_: watched.set() or 1)
+    monkeypatch.setattr(EntryWatcher, "forget", lambda *_: forgotten.set())
     nursery.start_soon(desk.findings.run)
     await wait_all_tasks_blocked()
     desk.find()
     with trio.fail_after(10):
-        await called["watch"].wait()
+        await watched.wait()
         desk.house.supervisor.end("anna")
         desk.house.supervisor.remove("anna")
-        await called["forget"].wait()
+        await forgotten.wait()
 
 
 async def test_nothing_closes_while_an_agent_that_could_put_it_back_works(desk, nursery):

@@ -1,24 +1,32 @@
-"""The soak's judge of deliveries: it tells the words said to an agent from those that the daemon quotes."""
+"""The soak's judges: of deliveries, which tells words said to an agent from quoted ones, and of leaked watches."""
 
+import importlib
+import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from substrat.core.agents import prompts
+from substrat.daemon.kernel.inotify import EntryWatcher
 from tests.support.cases import each
 
 SPAWNED = {"kind": "agent:spawned", "agent": "1", "text": "a1 in /w", "cursor": 1}
 
 
-@pytest.fixture
-def ledger(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
-    yield __import__("soaking.ledger").ledger
-    for name in ("soaking.ledger", "soaking"):
-        sys.modules.pop(name, None)
+def part(name):
+    @pytest.fixture
+    def found(monkeypatch):
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+        yield importlib.import_module(f"soaking.{name}")
+        for module in (f"soaking.{name}", "soaking", "harness"):
+            sys.modules.pop(module, None)
+
+    return found
 
 
+ledger, figures = part("ledger"), part("figures")
 PROMPT = 'tok1@a1\n/tool send_message {"to": "a1", "text": "tok2@a1"}\n'
 STOPPED = prompts.continuation(PROMPT)
 
@@ -71,3 +79,14 @@ def test_a_message_whose_event_comes_after_its_agent_was_removed_is_not_missed(l
     judge.forget("a1")
     judge.take({"kind": "message:received", "agent": "1", "text": "from a2: hello tok1@a1", "cursor": 2})
     assert judge.lost("a1") == []
+
+
+def test_a_finding_excuses_one_watch_of_its_directory(figures, tmp_path):
+    (tmp_path / "other").mkdir()
+    excused, counted = [str(tmp_path), str(tmp_path / "gone")], []
+    before = figures.watches(os.getpid(), excused).total()
+    with closing(EntryWatcher()) as findings, closing(EntryWatcher()) as leaking:
+        for watcher, place in ((findings, tmp_path), (leaking, tmp_path), (findings, tmp_path / "other")):
+            watcher.watch(str(place))
+            counted.append(figures.watches(os.getpid(), excused).total() - before)
+    assert counted == [0, 1, 2]
