@@ -5,7 +5,7 @@ from __future__ import annotations
 from substrat import errors
 
 _NO_AGENT = "there is no agent '"
-"""So begins the error about an agent that there isn't, whoever makes it."""
+"""So begins the error about an agent that there isn't, the daemon's and this program's own."""
 _ALIKE = 0.66
 """The least likeness, as difflib counts it: of three letters one may be wrong, or two change places."""
 

@@ -1,4 +1,4 @@
-"""The same for Trio programs: a client, conversations and one-shot functions that never block the loop.
+"""The API for Trio programs: a client, conversations and one-shot functions that never block the loop.
 
 No task is started: a query is read by the task that asks for it, and ends with its block. asyncio programs can't use it.
 """

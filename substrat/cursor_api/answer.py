@@ -112,7 +112,7 @@ class Answer:
 
 
 class Response:
-    """What both streams tell of an answer.
+    """The members of both streams that tell of an answer.
 
     Args:
         answer: the answer.

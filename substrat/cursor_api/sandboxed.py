@@ -197,7 +197,7 @@ class Sandboxed:
             self._timed_out = True
             self._turn = {}
         except (errors.Refused, errors.NotFound) as problem:
-            # Somebody else has ended or removed the agent.
+            # Another client has ended or removed the agent.
             self._turn = {"error": problem.message}
         if self._timed_out:
             await self._sandbox_agent.interrupt(self._shell)

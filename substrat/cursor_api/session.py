@@ -25,7 +25,7 @@ C = TypeVar("C", bound=ConfiguredClient)
 
 
 class Conversation(Generic[C]):
-    """What the blocking and the Trio session share.
+    """The parts that the blocking and the Trio session share.
 
     Args:
         client: whose configuration counts, or that configuration itself.
@@ -34,7 +34,7 @@ class Conversation(Generic[C]):
         fields: fields of `AgentConfig` that replace the configuration's.
 
     Raises:
-        NotAvailable: a sandboxed conversation can't begin with a chat of somebody else's.
+        NotAvailable: a sandboxed conversation can't begin with a chat that isn't its agent's.
     """
 
     _shell: ClassVar[Shell]

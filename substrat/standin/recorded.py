@@ -37,7 +37,7 @@ def refusal(name: str, **values: str) -> Exception:
     """The failure of `before` with that name; the values are those that its text has places for.
 
     Returns:
-        What the run raises: a `RefusalError`, or a `LeaveError` for one that says nothing.
+        The exception for the run to raise: a `RefusalError`, or a `LeaveError` for one that says nothing.
     """
     text, code = table("before")[name]
     known = {"model": "no-such-model", "models": ", ".join(models.CATALOGUE), **values}
@@ -206,7 +206,7 @@ def _placed(shape: Any, values: dict[str, str]) -> Any:
     if not isinstance(shape, str) or "$" not in shape:
         return shape
     if shape[1:] in values:
-        return values[shape[1:]]  # whatever it holds itself
+        return values[shape[1:]]  # a `$` in the value itself stays
     # The longest name first: `$models` begins with another one.
     for name in sorted(values, key=len, reverse=True):
         shape = shape.replace(f"${name}", values[name])

@@ -231,7 +231,7 @@ _settings_of = _json_of(AgentSettings, "is no JSON object of an agent's settings
 _landings_of = _json_of(PastLandings, "is no JSON object of a landing's outcome", _check_landings)
 _answer_of = _json_of(tuple[str, bool], "is no JSON array of a text and whether it is an error", most=8 * _LONGEST_PROSE)
 _remembered = lru_cache(maxsize=64)
-"""For lists that many rows have alike."""
+"""For values that many rows have alike."""
 
 
 @_remembered
