@@ -57,12 +57,12 @@ while True:
 # Makes a directory that holds a protected name as soon as there is none.
 REMAKING = """
 begin()
+mark("made", "touch stolen\\n")
 mark("ready")
 while os.path.exists("a"):
     pass
 os.makedirs("a/pkg")
-with open("a/pkg/.envrc", "w") as file:
-    file.write("touch stolen\\n")
+os.rename("made", "a/pkg/.envrc")
 wait_for("never")
 """
 
