@@ -232,8 +232,8 @@ class Protection:
             is_mounted=not lost(sandbox.protected, first),
             is_as_before=not seen.changed,
             is_reached=seen.is_reached,
-            # Frozen only since then, it may have written before that.
-            is_frozen=loss.was_frozen and self._is_frozen(sandbox),
+            # Frozen only since then, it may have written before that; one that is resumed since is held all the same.
+            is_frozen=loss.was_frozen,
         )
         if sandbox.control.first_process() is None:
             return  # it has ended, so there was nothing to look at

@@ -86,7 +86,7 @@ def test_only_a_sandbox_that_has_ended_has_lost_nothing(tmp_path, pid):
 
 
 class Held:
-    """A sandbox that stops, while a person freezes its turn."""
+    """A sandbox that stops, while a person freezes or resumes its turn."""
 
     def __init__(self, pid, freeze=lambda: None):
         self.pid, self.freeze = pid, freeze
@@ -114,7 +114,7 @@ async def protect(house, protection, held, done):
         await done.wait()
 
 
-@pytest.mark.parametrize("is_before", [False, True], ids=["while it is held", "before"])
+@pytest.mark.parametrize("is_before", [False, True], ids=["while it is held", "before, and is resumed meanwhile"])
 async def test_a_replaced_path_is_told_unless_the_turn_was_frozen_before(house, protection, pid, monkeypatch, is_before):
     house.spawn("anna", "go")
     house.begin("anna")
@@ -123,9 +123,9 @@ async def test_a_replaced_path_is_told_unless_the_turn_was_frozen_before(house, 
     monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], False, {}))
     if is_before:
         house.supervisor.freeze("anna")
-    held: Any = Held(pid, lambda: is_before or house.supervisor.freeze("anna"))
+    held: Any = Held(pid, lambda: house.supervisor.resume("anna", None) if is_before else house.supervisor.freeze("anna"))
     await protect(house, protection, held, held.released)
-    assert house.agent("anna").phase == Phase.FROZEN
+    assert house.agent("anna").phase == (Phase.RUNNING if is_before else Phase.FROZEN)
     assert house.turn("anna").replaced == (None if is_before else (PATH,))
     assert [PATH in text for _, text in house.told("anna", "agent:frozen")] == ([False] if is_before else [False, True])
 
