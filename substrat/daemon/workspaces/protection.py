@@ -180,11 +180,8 @@ class Protection:
                 await self._end(sandbox, "its protection broke: substratd's log says how", paths)
 
     def _loss(self, sandbox: ProtectedSandbox, paths: Iterable[str]) -> _Loss:
-        return _Loss(trio.current_time(), dict.fromkeys(paths), self._is_frozen(sandbox))
-
-    def _is_frozen(self, sandbox: ProtectedSandbox) -> bool:
         agent = self._registry.get(sandbox.agent)
-        return agent is not None and agent.phase == Phase.FROZEN
+        return _Loss(trio.current_time(), dict.fromkeys(paths), agent is not None and agent.phase == Phase.FROZEN)
 
     async def _hold(self, sandbox: ProtectedSandbox) -> None:
         """Stop a sandbox in memory if it has lost a mount; one that isn't set up yet is looked at later."""
