@@ -1,4 +1,4 @@
-"""`tree`: prints agents under the agents that spawned them; an agent whose parent was removed is a root."""
+"""Draws agents under the agents that spawned them, for `ls --tree`; an agent whose parent was removed is a root."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import sys
 
 from substrat.cli import attention, output
 from substrat.cli.connection import Connection
-from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 from substrat.errors import NotFound
 
 TYPE_CHECKING = False
@@ -18,46 +16,49 @@ if TYPE_CHECKING:
 
     Families = dict[object, list[Agent]]
 
-COMMAND = Command(
-    "tree",
-    VERBS["tree"],
-    words="[NAME]",
-    most=1,
-    notes=(
-        "With NAME: that agent and those below it. After an agent's attention and work stands what `ls` has as DOING: why "
-        "it needs you or waits, its last tool call while it runs, or the first line of its last result."
-    ),
-)
-
-
 _LEAST = 20
 """Columns that the last words of a line have on the narrowest terminal."""
 
 
-def run(arguments: Arguments) -> int:
-    """Print the tree and return the exit status."""
+def show(names: Sequence[str], *, as_json: bool) -> None:
+    """Print families.
+
+    Args:
+        names: the agents that stand at the left; none: all without a parent.
+        as_json: prints the agents' objects, each with the member `children`.
+
+    Raises:
+        NotFound: there is no agent of one of the names.
+    """
     with Connection() as connection:
         agents = connection.call_list("agent.list")
+        waits = connection.call_list("wait.list") if any(agent.get("waits") for agent in agents) and not as_json else []
     families = _families(agents)
-    roots = _roots(agents, families, arguments.words[0] if arguments.words else None)
-    if arguments.json:
+    roots = [root for name in names for root in _named(agents, name)] if names else families.get(None, [])
+    if as_json:
         output.put_json([_with_children(families, root) for root in roots])
-        return 0
+        return
     colour, width = output.has_colour(sys.stdout), output.terminal_width(sys.stdout)
     rows = [row for root in roots for row in [("", root), *_branches(families, root, "")]]
     cells = [_cells(lead, agent) for lead, agent in rows]
     if all(work == "-" for *_, work in cells):
         cells = [(name, kind, "") for name, kind, _ in cells]
     sizes = [max(map(output.width, column)) for column in zip(*cells, strict=True)]
+    awaited = {wait.get("agent"): _awaited(wait) for wait in waits}
     for row, (_, agent) in zip(cells, rows, strict=True):
-        print(_line(row, sizes, attention.doing(agent), width, colour=colour))
-    return 0
+        why = awaited.get(agent["name"]) if attention.kind(agent) == "waiting" else None
+        print(_line(row, sizes, why or attention.doing(agent), width, colour=colour))
 
 
-def _roots(agents: list[Agent], families: Families, name: str | None) -> list[Agent]:
-    """Return the agents that stand at the left: one by its name or id, or all without a parent."""
-    if name is None:
-        return families.get(None, [])
+def _awaited(wait: dict[str, object]) -> str:
+    """Say which agents a wait is for, and how many of them have finished."""
+    names, done = wait.get("names"), wait.get("done")
+    if not (isinstance(names, list) and isinstance(done, list)):
+        return ""
+    return f"waits for {', '.join(map(str, names))}: {len(done)} of {len(names)} finished"
+
+
+def _named(agents: list[Agent], name: str) -> list[Agent]:
     found = [agent for agent in agents if name in {agent["name"], agent["id"]}]
     if not found:
         raise NotFound(f"there is no agent {name!r}: `substratctl ls` shows those there are")

@@ -40,6 +40,11 @@ HABITS = {
     "reply": "'inbox' lists what agents ask, 'answer ID TEXT' answers",
     "questions": "'inbox' lists what agents ask, 'answer ID TEXT' answers",
     "trees": "'clones' lists private clones, 'clones prune' removes those of agents that are over",
+    "tree": "'ls --tree' draws families",
+    "waits": "'ls --tree' says what each agent waits for",
+    "messages": "'inbox NAME' lists what was sent to an agent and by it",
+    "rename": "'set OLD name=NEW' gives an agent another name",
+    "notify": "'doctor --bell' tries the command that tells you when agents need you",
     "stats": "'usage' shows tokens, 'show NAME' memory and processor time",
 }
 

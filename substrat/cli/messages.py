@@ -1,4 +1,4 @@
-"""`messages`: lists what was sent to agents and by them, with its state; takes back what still waits."""
+"""Lists what was sent to agents and by them, for `inbox NAME`; takes back what still waits."""
 
 from __future__ import annotations
 
@@ -8,27 +8,16 @@ import time
 from substrat import errors
 from substrat.cli import many, output
 from substrat.cli.connection import Connection, as_list
-from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 from substrat.cli.verbs.inbox import number_of
 
-COMMAND = Command(
-    "messages",
-    VERBS["messages"],
-    "NAME...",
-    most=None,
-    options=(Option("--drop", value="ID", about="take this one back, which still waits; may be repeated"),),
-    notes="STATE is accepted (it waits), delivered or answered, with the number of the turn that read it, refused (its "
-    "addressee took no more), or dropped (taken back, or its addressee ended first). An inform starts no turn. A request "
-    "that gets no reply is answered by the result of the turn that read it; it comes from 'substrat'. --json gives "
-    "an array for one NAME, and an array of such arrays for several.",
-)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from substrat.cli.options import Arguments
 
 
-def run(arguments: Arguments) -> int:
-    """Print the messages, oldest first, or take some back, and return the exit status."""
+def show(arguments: Arguments) -> int:
+    """Print the messages of the named agents, oldest first, or take some of one back, and return the exit status."""
     names = arguments.words
-    many.check_all(arguments, names)
     numbers = [number_of(arguments, text) for text in arguments.values("drop")]
     if numbers and len(names) > 1:
         raise arguments.command.wrong("--drop takes one NAME")
@@ -37,7 +26,7 @@ def run(arguments: Arguments) -> int:
             connection.call("message.drop", agent=names[0], id=number)
             output.note(f"message {number} is taken back")
         if numbers and not arguments.json:
-            return 0
+            return errors.DONE
         found = {name: _messages(connection, name) for name in dict.fromkeys(names)}
     lists, status = many.settle(list(found.values()))
     if arguments.json:

@@ -29,7 +29,7 @@ def test_each_error_is_one_line_and_its_status(ctl, fake, kind):
 
 def test_without_a_daemon(ctl):
     for line in (
-        "ls", "tree", "inbox", "events", "events -f", "show x", "spawn x -w .", "send x hi", "logs x", "wait x",
+        "ls", "ls --tree", "inbox", "events", "events -f", "show x", "spawn x -w .", "send x hi", "logs x", "wait x",
         "suspend --all", "resume --all", "interrupt x", "end x", "rm x", "shutdown",
     ):  # fmt: skip
         done = ctl(*line.split(), "--json")
@@ -52,7 +52,17 @@ def test_without_a_daemon(ctl):
         (("",), "there is no command ''"),
         (("-w", "ls"), "there is no option '-w' before the command"),
         (("--", "ls"), "there is no option '--' before the command"),
-        (("inbox", "x"), "inbox: 'x' is one argument too many, it takes no arguments"),
+        (("queue", "x"), "queue: 'x' is one argument too many, it takes no arguments"),
+        (("inbox", "x", "--dismiss", "1"), "--dismiss takes an item off your own inbox: leave NAME out"),
+        (("inbox", "--drop", "1"), "--drop takes a message to an agent back: it needs the agent's NAME"),
+        (("inbox", "x", "y", "--drop", "1"), "--drop takes one NAME"),
+        (
+            ("ls", "--tree", "--quiet"),
+            "--tree draws whole families: leave the other options than --json out, and give NAMEs",
+        ),
+        (("set", "a", "name=b", "model=x"), "name=NEW stands alone: set the other keys by a command of their own"),
+        (("set", "a", "name="), "name= has no default: give the agent's new name"),
+        (("waits",), "there is no command 'waits': 'ls --tree' says what each agent waits for"),
         (("show",), "show: it takes NAME..., and got none"),
         (("send", "a", "\udcff"), "the argument '\\udcff' isn't UTF-8"),
         (("spawn", "a"), "spawn: -w DIR is missing"),
@@ -75,7 +85,7 @@ def test_without_a_daemon(ctl):
         (("exec",), "exec: it takes NAME [-- COMMAND...], and got none"),
         (("exec", "a", "ls", "-l"), "put '--' before words that begin with a dash"),
         (("exec", "a", "--json"), "there is no --json"),
-        (("set", "a", "modle=x"), "'modle' is no key; the keys are model, "),
+        (("set", "a", "modle=x"), "'modle' is no key; the keys are name, model, "),
         (("set", "a", "model"), "'model' is no KEY=VALUE"),
         (("service", "start"), "it takes install or uninstall, not 'start'"),
     ],
@@ -229,7 +239,7 @@ LIST_MODULES = "import sys; before = set(sys.modules); from substrat.cli.main im
 LIST_MODULES += "sys.stdout.flush(); sys.stderr.write(' '.join(set(sys.modules) - before)); sys.exit(status)"
 
 
-@pytest.mark.parametrize("words", [("ls",), ("show", "anna"), ("logs", "anna"), ("send", "anna", "x"), ("tree",)])
+@pytest.mark.parametrize("words", [("ls",), ("show", "anna"), ("logs", "anna"), ("send", "anna", "x"), ("ls", "--tree")])
 def test_imports_stay_lean(fake, agent, words):
     answers = {"agent.list": [agent()], "agent.show": agent(), "events.read": {"events": [], "cursor": 0}}
     fake({**answers, "agent.send": {"agent": agent(), "message": 1}})

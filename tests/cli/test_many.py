@@ -58,7 +58,7 @@ def test_one_name_is_an_object_several_are_an_array_and_a_failing_one_costs_a_li
     assert ctl(verb, "d", "nobody", "a").code == (2 if verb == "allow" else 4)
 
 
-@pytest.mark.parametrize("words", [("show",), ("wait",), ("ls",), ("tree",), ("send", "hi")])
+@pytest.mark.parametrize("words", [("show",), ("wait",), ("ls",), ("ls", "--tree"), ("send", "hi")])
 def test_a_mistyped_name_is_told_the_agent_that_was_probably_meant(ctl, fake, agent, words):
     def unknown(params):
         name = params.get("agent") or params["agents"][0]

@@ -272,7 +272,7 @@ def test_a_connection_is_made_as_soon_as_the_queue_has_room(tmp_path, capsys):
             held.close()
 
 
-@pytest.mark.parametrize("words", [("ls",), ("show", "anna"), ("send", "anna", "hi"), ("tree",), ("logs", "anna")])
+@pytest.mark.parametrize("words", [("ls",), ("show", "anna"), ("send", "anna", "hi"), ("ls", "--tree"), ("logs", "anna")])
 def test_a_daemon_that_takes_its_time_is_told_of_once(ctl, fake, agent, words, looks):
     patience = itertools.chain([PATIENCE], itertools.repeat(0.1))  # the silences after the first one aren't looked into
 

@@ -131,7 +131,7 @@ def test_a_frozen_turn_is_not_called_running(agent):
 
 def test_an_answer_of_another_form_is_a_clear_error(ctl, fake, agent):
     fake({"agent.list": {"agents": []}, "agent.show": [agent()], "agent.send": {"agent": None}})
-    for words in (("ls",), ("tree",), ("show", "a"), ("send", "a", "b")):
+    for words in (("ls",), ("ls", "--tree"), ("show", "a"), ("send", "a", "b")):
         done = ctl(*words)
         assert (done.code, done.out) == (1, "")
         assert "are both of one version?" in done.error
@@ -224,7 +224,7 @@ def test_tree(ctl, fake, agent):
         agent(id="6", name="rests", attention={"kind": "suspended", "text": "suspended", "level": "info"}),
     ]
     fake({"agent.list": family})
-    assert ctl("tree").out == (
+    assert ctl("ls", "--tree").out == (
         "root            idle\n"
         "├─ kid          working    shell: make\n"
         "│  └─ grandkid  idle\n"
@@ -232,24 +232,24 @@ def test_tree(ctl, fake, agent):
         "orphan          answer     which?\n"
         "rests           suspended\n"
     )  # fmt: skip
-    nested = ctl("tree", "--json").json
+    nested = ctl("ls", "--tree", "--json").json
     assert [root["name"] for root in nested] == ["root", "orphan", "rests"]
     assert nested[0]["children"][0]["children"][0] == {**family[2], "children": []}
-    assert ctl("tree", "kid").out == "kid          working  shell: make\n└─ grandkid  idle\n"
-    assert ctl("tree", "nobody").code == 4
+    assert ctl("ls", "--tree", "kid").out == "kid          working  shell: make\n└─ grandkid  idle\n"
+    assert ctl("ls", "--tree", "nobody").code == 4
 
 
 def test_a_tree_has_a_column_for_work_where_there_is_some(ctl, fake, agent):
     work = {"ahead": 2, "files": 0, "landed": False}
     merge, idle = ({"kind": kind, "text": f"why {kind}", "level": "info"} for kind in ("merge", "idle"))
     fake({"agent.list": [agent(id="1", name="a", attention=merge, clone=work), agent(id="2", name="b", attention=idle)]})
-    assert ctl("tree").out == "a  merge  +2  why merge\nb  idle   -\n"
+    assert ctl("ls", "--tree").out == "a  merge  +2  why merge\nb  idle   -\n"
 
 
 def test_an_empty_tree(ctl, fake):
     fake({"agent.list": []})
-    assert ctl("tree").out == ""
-    assert ctl("tree", "--json").json == []
+    assert ctl("ls", "--tree").out == ""
+    assert ctl("ls", "--tree", "--json").json == []
 
 
 # What waiting says

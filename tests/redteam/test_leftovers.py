@@ -132,8 +132,8 @@ open("other", "a").write("[core]\\n\\tfsmonitor = ./evil\\n")
 BELL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\r"
 ODD = re.compile("[^\n\t -~\xa0-\u2029\u202f-\U0010ffff]")
 LOOKS = (
-    ("ls",), ("show", "anna"), ("tree",), ("logs", "anna"), ("events",), ("transcript", "anna"), ("inbox",), ("usage",),
-    ("transcript", "anna", "--markdown"),
+    ("ls",), ("show", "anna"), ("ls", "--tree"), ("logs", "anna"), ("events",), ("transcript", "anna"), ("inbox",),
+    ("usage",), ("transcript", "anna", "--markdown"),
     ("sessions", "-w", "{work}"), ("export", "{session}", "-w", "{work}"), ("allow", "anna"), ("wait", "anna"),
 )  # fmt: skip
 

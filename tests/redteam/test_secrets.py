@@ -75,7 +75,7 @@ def places_of(house, word, *but):
             path = Path(top, name)
             if word.encode() in path.read_bytes():
                 found.add(str(path.relative_to(house.state)))
-    for command in (("ls", "--json"), ("events", "--json"), ("inbox", "--json"), ("tree",), ("doctor",), *but):
+    for command in (("ls", "--json"), ("events", "--json"), ("inbox", "--json"), ("ls", "--tree"), ("doctor",), *but):
         done = house.ctl(*command)
         if word.encode() in done.raw or word in done.err:
             found.add(command[0])

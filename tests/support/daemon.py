@@ -298,6 +298,11 @@ class DaemonFixture:
     def wire(self, *, hello: bool = True) -> Wire:
         return Wire(self.socket, hello=hello)
 
+    def waits(self) -> list[dict[str, Any]]:
+        """The agents' open waits."""
+        with self.wire() as wire:
+            return wire.call("wait.list")
+
     def spawn(
         self,
         name: str,

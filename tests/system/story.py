@@ -365,7 +365,7 @@ class Story:
         assert outcome["outcome"] in {"landed", "nothing"}  # the answer of the first may have been lost
         self.ask("set", "worker", "env.WORD=x", "network=none")
         assert self.call("agent.forward", agent="worker")["address"].startswith("127.0.77.")
-        self.ask("rename", "worker", "maker", done=lambda: "maker" in self.agents())
+        self.ask("set", "worker", "name=maker", done=lambda: "maker" in self.agents())
         self.ask("set", "maker", f"workspace={self.cloned}")
         self.spawn("broken", self.cloned, "/say never", "--clone", "--base", "broken")
         self.until(lambda: self.state("broken") == "failed", "the failed set-up")
@@ -399,7 +399,7 @@ class Story:
         self.until(lambda: self.state("master") == "suspended", "the suspension")
         self.ask("send", "master", "never mind", done=lambda: self.accepted("never mind"))
         dropped = lambda: self.messages("master")[-1]["state"] == "dropped"  # noqa: E731 - it is said once
-        self.ask("messages", "master", "--drop", str(self.messages("master")[-1]["id"]), done=dropped)
+        self.ask("inbox", "master", "--drop", str(self.messages("master")[-1]["id"]), done=dropped)
         assert dropped()
         for name in ("apprentice", "master"):
             self.ask("rm", name, done=lambda name=name: name not in self.agents())

@@ -1,4 +1,4 @@
-"""`notify.command` and `notify --test`: who is told, once for each cause, and what a command can't do."""
+"""`notify.command` and `doctor --bell`: who is told, once for each cause, and what a command can't do."""
 
 import contextlib
 import glob
@@ -132,25 +132,24 @@ def test_what_a_command_that_failed_was_to_tell_is_told_when_one_succeeds(daemon
 
 def test_notify_test_says_what_went_wrong(daemon, until, rung):
     reload(daemon, until, "")
-    done = daemon.ctl("notify", "--test")
+    done = daemon.ctl("doctor", "--bell")
     assert (done.code, "below [notify]" in done.error) == (1, True)
-    assert daemon.ctl("notify").code == 2
     reload(daemon, until, configured(RECORD))
-    assert daemon.ctl("notify", "--test").code == 0
+    assert daemon.ctl("doctor", "--bell").code == 0
     assert (rung()[0]["test"], rung()[0]["agents"][0]["name"]) == (True, "test")
     for script, said in (("echo '\x1b[2J no display' >&2; exit 4", "ended with 4: "), ("kill -9 $$", "ended with -9")):
         reload(daemon, until, configured(script))
-        done = daemon.ctl("notify", "--test")
+        done = daemon.ctl("doctor", "--bell")
         assert (done.code, said in done.error) == (1, True), done
         assert "\x1b" not in done.err
     reload(daemon, until, '[notify]\ncommand = ["no-such-program"]\n')
-    assert "there is no program 'no-such-program'" in daemon.ctl("notify", "--test").error
+    assert "there is no program 'no-such-program'" in daemon.ctl("doctor", "--bell").error
 
 
 @pytest.mark.slow
 def test_a_command_that_hangs_or_floods_holds_nothing_up(daemon, until):
     reload(daemon, until, configured("trap '' TERM INT HUP; echo $$ > $HOME/pid; yes flood >&2 & exec sleep 1000"))
-    testing = daemon.follow("notify", "--test")
+    testing = daemon.follow("doctor", "--bell")
     until(lambda: (daemon.home / "pid").exists() and (daemon.home / "pid").read_text().strip(), "the command")
     assert daemon.ctl("ls").code == 0
     _, error = testing.communicate(timeout=30)

@@ -127,7 +127,7 @@ def test_a_usage_limit_fails_only_a_turn_that_has_acted(shared, until):
     shared.ok("queue", "--try")
     until(lambda: shared.events("bert", "turn:retry"), "the end of its turn")
     assert [shared.show("bert")[member] for member in ("state", "last")] == ["queued", None]
-    assert [item["state"] for item in shared.ok("messages", "bert")] == ["accepted"]
+    assert [item["state"] for item in shared.ok("inbox", "bert")] == ["accepted"]
     shared.ok("end", "bert")
 
 

@@ -66,4 +66,4 @@ def check(house):
     assert turns == {**dict.fromkeys(turns, 1), **dict.fromkeys(("lead", *LEADS), 2)}
     assert [len(house.events(name, "wait:woke")) for name in ("lead", *LEADS)] == [1, 1, 1]
     assert house.tool("lead")[-1].startswith("noted"), "the result of the second turn"
-    assert house.ok("waits") == []
+    assert house.waits() == []

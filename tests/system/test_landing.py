@@ -93,7 +93,7 @@ def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(house, app
     listed = house.ctl("ls").out
     assert ("+1 ~1" in listed, "1 agent: 1 merge" in listed) == (True, True)
     assert " · 1 file uncommitted (wip " in house.ctl("show", "fix").out
-    assert house.ctl("tree").out.endswith("  +1 ~1  1 commit to land in main, 1 file uncommitted\n")
+    assert house.ctl("ls", "--tree").out.endswith("  +1 ~1  1 commit to land in main, 1 file uncommitted\n")
     said = house.ctl("merge", "fix")
     tip = git(house, app, "rev-parse", "main")[:12]
     assert (said.code, said.out) == (0, f"fix's work is in main at {tip}; 1 uncommitted file stays in its clone\n")

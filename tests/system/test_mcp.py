@@ -112,7 +112,7 @@ def test_a_child_has_a_parent_and_its_result_comes_back(daemon, until):
     assert "child" in prompt
     assert "the child's answer" in prompt
     assert anna["parent"] is None
-    tree = daemon.ctl("tree").out
+    tree = daemon.ctl("ls", "--tree").out
     assert tree.index("anna") < tree.index("child")
 
 

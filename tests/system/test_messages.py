@@ -35,7 +35,7 @@ def settled(house, name, turn):
 
 def states(house, name, **wanted):
     """The states of an agent's messages that have these members, oldest first."""
-    rows = house.ok("messages", name)
+    rows = house.ok("inbox", name)
     return [row["state"] for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
@@ -61,7 +61,7 @@ def test_a_group_has_one_message_each_and_a_line_for_each_also_where_one_takes_n
     assert [[name for name in "abc" if name in line.split()] for line in lines] == [["a"], ["b"], ["c"]], lines
     assert ["not accepted" in line for line in lines] == [False, True, False]
     assert sorted(states(house, "lead", text="to all")) == ["accepted", "accepted", "refused"]
-    assert house.ok("messages", "stranger") == []
+    assert house.ok("inbox", "stranger") == []
     assert states(house, "b", text="to all") == ["refused"]
     assert len(house.events("lead", "message:refused")) == 1
     siblings, family = send(
@@ -94,7 +94,7 @@ def test_an_inform_starts_no_turn_and_comes_once_with_the_next_one_in_order(shar
     assert prompt.count("news") == 2
     assert "my work" in shared.show("bert")["turn"]["result"], "the prompt came too"
     assert (json.loads(who)["unread"], json.loads(peeked)["messages"]) == (0, [])
-    rows = shared.ok("messages", "anna")
+    rows = shared.ok("inbox", "anna")
     found = [(row["intent"], row["state"], row["turn"]) for row in rows if row["to"] == "bert"]
     assert found == [("inform", "delivered", 1)] * 2
     send(shared, "bert", "/say more")
@@ -109,7 +109,7 @@ def test_a_request_is_answered_by_the_turns_result_once(shared, until):
     send(shared, "anna", tool("send_message", to="bert", text="/shell true\n/say forty-two"))
     until(lambda: settled(shared, "anna", 2), "the answer's turn")
     assert prompts(shared, "anna")[1].count("> forty-two") == 1
-    (row,) = [row for row in shared.ok("messages", "anna") if row["to"] == "bert"]
+    (row,) = [row for row in shared.ok("inbox", "anna") if row["to"] == "bert"]
     assert (row["intent"], row["state"], row["turn"]) == ("request", "answered", 1)
     send(shared, "bert", "/say something else")
     assert shared.show("anna")["turn"]["number"] == 2
@@ -122,7 +122,7 @@ def test_a_reply_is_the_answer_and_the_turns_result_is_not_one_too(shared, until
     until(lambda: settled(shared, "anna", 2) and settled(shared, "bert", 1), "the reply's turn")
     assert "the reply itself" in prompts(shared, "anna")[1]
     assert "the last words" not in prompts(shared, "anna")[1]
-    rows = shared.ok("messages", "anna")
+    rows = shared.ok("inbox", "anna")
     (request,) = [row for row in rows if row["intent"] == "request"]
     (answer,) = [row for row in rows if row["intent"] == "reply"]
     assert (request["state"], answer["reply_to"]) == ("answered", request["id"])
@@ -186,7 +186,7 @@ def test_only_its_addressee_replies_to_a_message_and_only_to_one_that_is_there(s
     shared.spawn("carl", work)
     shared.ok("suspend", "bert")
     send(shared, "anna", tool("send_message", to="bert", text="for bert alone"))
-    (number,) = [row["id"] for row in shared.ok("messages", "anna") if row["to"] == "bert"]
+    (number,) = [row["id"] for row in shared.ok("inbox", "anna") if row["to"] == "bert"]
     forged = send(
         shared, "carl", tool("send_message", to="anna", text="I am bert", intent="reply", reply_to=number),
         tool("send_message", to="anna", text="I am bert", intent="reply", reply_to=99999),
@@ -195,7 +195,7 @@ def test_only_its_addressee_replies_to_a_message_and_only_to_one_that_is_there(s
     assert all(text.startswith("!") for text in forged)
     assert forged[0].replace(str(number), "N") == forged[1].replace("99999", "N"), "nothing of others' messages shows"
     # Taken back before bert saw it: he can't reply to it either, and anna knows.
-    shared.ok("messages", "bert", "--drop", str(number))
+    shared.ok("inbox", "bert", "--drop", str(number))
     until(lambda: settled(shared, "anna", 2), "the word to the sender")
     shared.ok("resume", "bert")
     (late,) = send(shared, "bert", tool("send_message", to="anna", text="late", intent="reply", reply_to=number))
@@ -216,7 +216,7 @@ def test_an_answer_to_an_agent_that_is_gone_is_dropped_without_trouble(shared, u
     assert said.startswith("!")
     assert "ended" in said
     shared.ok("rm", "anna")
-    assert [row["from"] for row in shared.ok("messages", "bert")] == ["anna"], "its own words stay, with its name"
+    assert [row["from"] for row in shared.ok("inbox", "bert")] == ["anna"], "its own words stay, with its name"
     assert "Traceback" not in shared.log
 
 
@@ -232,7 +232,7 @@ def test_messages_of_an_agent_show_both_directions_and_what_became_of_them(share
     until(lambda: settled(shared, "anna", 2), "the answer")
     shared.ok("end", "over")
     until(lambda: settled(shared, "anna", 3), "the word of the end")
-    rows = shared.ok("messages", "anna")
+    rows = shared.ok("inbox", "anna")
     keys = {"id", "from", "to", "intent", "state", "time", "reply_to", "turn", "text"}
     assert all(set(row) == keys for row in rows)
     assert [row["id"] for row in rows] == sorted(row["id"] for row in rows)
@@ -240,7 +240,7 @@ def test_messages_of_an_agent_show_both_directions_and_what_became_of_them(share
     assert by_text["unheard"] == ("anna", "over", "dropped")
     assert by_text["a note for the person"][:2] == ("anna", "operator")
     assert by_text["/say an answer"] == ("anna", "bert", "answered")
-    printed = shared.ctl("messages", "anna")
+    printed = shared.ctl("inbox", "anna")
     assert printed.code == 0
     for word in ("unheard", "dropped", "answered", "over", "bert", "operator"):
         assert word in printed.out
@@ -248,9 +248,9 @@ def test_messages_of_an_agent_show_both_directions_and_what_became_of_them(share
     numbers = {row["text"].partition("\n")[0]: str(row["id"]) for row in rows}
     tries = (("over", numbers["unheard"], 1), ("bert", numbers["/say an answer"], 1), ("bert", "99999", 4))
     for name, number, code in tries:
-        refused = shared.ctl("messages", name, "--drop", number)
+        refused = shared.ctl("inbox", name, "--drop", number)
         assert refused.code == code, refused
         assert number in refused.error
-    both = shared.ctl("messages", "anna", "nobody", "bert", "--json")
-    assert (both.code, both.json) == (4, [rows, shared.ok("messages", "bert")])
+    both = shared.ctl("inbox", "anna", "nobody", "bert", "--json")
+    assert (both.code, both.json) == (4, [rows, shared.ok("inbox", "bert")])
     assert "nobody" in both.error

@@ -23,7 +23,7 @@ def test_a_renamed_agent_is_called_so_everywhere_and_its_refs_move_along(house, 
     house.start()
     house.spawn("old", app, COMMIT, "--clone")
     before = [line.replace("refs/substrat/old/", "refs/substrat/new/") for line in refs(house, app)]
-    agent = house.ok("rename", "old", "new")
+    agent = house.ok("set", "old", "name=new")
     assert agent["name"] == "new"
     assert refs(house, app) == before
     assert house.ctl("show", "old").code == 4
@@ -43,9 +43,9 @@ def test_a_name_that_cannot_be_had_changes_nothing(house, app):
     house.spawn("two", app)
     git(house, app, "update-ref", "refs/substrat/gone/head", "HEAD")
     before = refs(house, app)
-    for name, word in (("two", "`substratctl rename two NEW`"), ("operator", "reserved"), ("a b", "can't be a name"),
+    for name, word in (("two", "`substratctl set two name=NEW`"), ("operator", "reserved"), ("a b", "can't be a name"),
                        ("gone", "earlier agent"), ("a.lock", "lock")):  # fmt: skip
-        result = house.ctl("rename", "one", name)
+        result = house.ctl("set", "one", f"name={name}")
         assert result.code != 0
         assert word in result.error
     assert refs(house, app) == before
@@ -87,7 +87,7 @@ def test_settings_that_cannot_be_had_change_nothing(house, app):
 def test_a_running_turn_keeps_its_network_and_children_lose_what_their_parent_loses(house, app, until):
     house.start()
     house.held("busy", app)
-    assert "suspend busy" in house.ctl("rename", "busy", "idle").error, "a turn keeps its agent's name"
+    assert "suspend busy" in house.ctl("set", "busy", "name=idle").error, "a turn keeps its agent's name"
     assert "suspend busy" in house.ctl("set", "busy", "network=none").error
     house.ok("set", "busy", "model=gpt-5")
     (app / "go").touch()

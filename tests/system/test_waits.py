@@ -27,13 +27,13 @@ def test_a_lead_is_woken_once_and_wait_and_dash_dash_wait_end_with_that_turn(dae
     until(lambda: daemon.show("lead")["state"] == "idle", "the lead's first turn")
     shown = daemon.show("lead")
     assert (shown["waits"], shown["attention"]["kind"], shown["attention"]["text"]) == (1, "waiting", "waits for a, b, c")
-    (wait,) = daemon.ok("waits")
+    (wait,) = daemon.waits()
     assert (wait["agent"], wait["names"], wait["mode"], wait["done"]) == ("lead", names, "all", [])
-    assert "a, b, c" in daemon.ctl("waits", "lead").out
+    assert "waits for a, b, c: 0 of 3 finished\n" in daemon.ctl("ls", "--tree", "lead").out
     assert daemon.ctl("wait", "lead", "--timeout", "0.3").code == 124, "it isn't done"
     assert daemon.ctl("wait", "lead", "--until", "idle", "--timeout", "5").code == 0
     (work / "a").touch()
-    until(lambda: daemon.ok("waits")[0]["done"] == ["a"], "the first child")
+    until(lambda: daemon.waits()[0]["done"] == ["a"], "the first child")
     daemon.kill()
     daemon.start()
     for name in names[1:]:
@@ -46,7 +46,7 @@ def test_a_lead_is_woken_once_and_wait_and_dash_dash_wait_end_with_that_turn(dae
     with daemon.wire() as wire:
         after = wire.call("agent.wait_message", agent="lead")
     assert (after["turn"]["number"], "merged" in after["turn"]["result"]) == (2, True)
-    assert daemon.ok("waits") == []
+    assert daemon.waits() == []
 
 
 def test_send_and_wait_prints_the_result_of_the_turn_after_the_wait(daemon):

@@ -18,7 +18,7 @@ def test_a_get_answers_as_the_command_does(web, daemon, anna):
     assert web.get("/agents/anna/transcript") == daemon.ok("transcript", "anna")
     assert web.get("/usage") == daemon.ok("usage")
     assert web.get("/inbox") == daemon.ok("inbox") == []
-    assert (web.get("/queue"), web.get("/waits")) == (daemon.ok("queue"), daemon.ok("waits")) == ([], [])
+    assert (web.get("/queue"), web.get("/waits")) == (daemon.ok("queue"), daemon.waits()) == ([], [])
     assert web.get("/agents/anna/network") == daemon.network("anna")
     (turn,) = web.get("/agents/anna/turns")
     assert (turn["result"], web.get("/agents/anna/turns?after=1")) == ("Good morning.", [])

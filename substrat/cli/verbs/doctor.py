@@ -1,6 +1,7 @@
 """`doctor`: prints the findings of `substrat.doctor`, and whether a daemon answers; exits with 1 if agents can't run.
 
-`--network NAME` prints the findings of `substrat.netdoctor` about one running agent's network instead.
+`--network NAME` prints the findings of `substrat.netdoctor` about one running agent's network instead, and `--bell` runs
+the command that tells a person who needs them, with a made-up agent.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
 COMMAND = Command(
     "doctor",
     VERBS["doctor"],
-    options=(Option("--network", value="NAME", about="try the filtered network of this agent's running turn instead"),),
+    options=(
+        Option("--network", value="NAME", about="try the filtered network of this agent's running turn instead"),
+        Option("--bell", about="run notify.command with one made-up agent instead"),
+    ),
     notes="Each line is good, weaker (agents run, but something is missing) or broken (they can't), with the remedy. "
-    "--network also looks for ways past the allow-list where the extra 'net' (pyroute2) is installed.",
+    "--network also looks for ways past the allow-list where the extra 'net' (pyroute2) is installed. The daemon runs "
+    "notify.command when agents need you, once for each cause; docs/configuration.md has examples.",
 )
 _MARKS = {"good": ("✓", output.GREEN), "weaker": ("!", output.YELLOW), "broken": ("✗", output.RED)}
 
@@ -35,6 +40,8 @@ def run(arguments: Arguments) -> int:
     """Print the findings and return the exit status."""
     if (name := arguments.value("network")) is not None:
         return _try_network(name, as_json=arguments.json)
+    if arguments.flag("bell"):
+        return _ring(as_json=arguments.json)
     # Imported here because its own imports are heavy, and no other verb needs them.
     from substrat import doctor
 
@@ -80,6 +87,17 @@ def _try_network(name: str, *, as_json: bool) -> int:
         _print_findings(report.findings)
         print("the network works" if works else "the network doesn't work")
     return errors.DONE if works else errors.FAILED
+
+
+def _ring(*, as_json: bool) -> int:
+    """Run the command that tells a person who needs them, and return the exit status."""
+    with Connection() as connection:
+        connection.call("notify.test")
+    if as_json:
+        output.put_json({})
+    else:
+        output.note("the command was run, and ended well")
+    return errors.DONE
 
 
 _STAND_IN = "'SUBSTRAT_AGENT_BINARY=$(command -v cursor-agent-standin) substratd' runs a stand-in that acts by a script"

@@ -1,4 +1,4 @@
-"""`inbox`: lists agents' questions and messages to the operator, until they are answered or dismissed."""
+"""`inbox`: lists what agents ask and tell the operator, until it is answered or dismissed, or all messages of an agent."""
 
 from __future__ import annotations
 
@@ -17,8 +17,17 @@ if TYPE_CHECKING:
 COMMAND = Command(
     "inbox",
     VERBS["inbox"],
-    options=(Option("--dismiss", value="ID", about="take this one off the inbox, without an answer; may be repeated"),),
-    notes="Reading takes nothing away. `substratctl answer ID TEXT` answers a question or a message.",
+    "[NAME]...",
+    most=None,
+    options=(
+        Option("--dismiss", value="ID", about="take this one off your inbox, without an answer; may be repeated"),
+        Option("--drop", value="ID", about="take back this message to NAME, which still waits; may be repeated"),
+    ),
+    notes="Without NAME: what agents ask and tell you. Reading takes nothing away; `substratctl answer ID TEXT` answers. "
+    "With NAME: what was sent to the agent and by it. STATE is accepted (it waits), delivered or answered, with the number "
+    "of the turn that read it, refused (its addressee took no more), or dropped (taken back, or its addressee ended "
+    "first). An inform starts no turn. A request that gets no reply is answered by the result of the turn that read it; it "
+    "comes from 'substrat'. --json gives an array for one NAME, and an array of such arrays for several.",
 )
 _TOLD = 60
 """Characters of what is dismissed: with the number and the agent's name they fit in a line."""
@@ -26,6 +35,15 @@ _TOLD = 60
 
 def run(arguments: Arguments) -> int:
     """Print the waiting items, or dismiss some, and return the exit status."""
+    if arguments.words and arguments.values("dismiss"):
+        raise COMMAND.wrong("--dismiss takes an item off your own inbox: leave NAME out")
+    if arguments.values("drop") and not arguments.words:
+        raise COMMAND.wrong("--drop takes a message to an agent back: it needs the agent's NAME")
+    if arguments.words:
+        # Imported here because it reads numbers as this verb does.
+        from substrat.cli import messages
+
+        return messages.show(arguments)
     numbers = [number_of(arguments, text) for text in arguments.values("dismiss")]
     with Connection() as connection:
         for number in numbers:

@@ -28,6 +28,7 @@ COMMAND = Command(
         Option("--state", value="STATE", about="only agents in this state; several with commas or repeated"),
         Option("--workspace", "-w", value="DIR", about="only agents that work in this directory or below it"),
         Option("--all", "-a", about="fold no rows together that don't fit the terminal"),
+        Option("--tree", about="families: each agent below the one that spawned it, and what it waits for"),
         Option("--watch", about="draw the list anew each second, until Ctrl-C"),
         Option("--quiet", "-q", about="the names only, one a line"),
     ),
@@ -38,7 +39,8 @@ COMMAND = Command(
         "of their own have: '+2 ~3 &1' stands for 2 commits that have not landed, 3 uncommitted files and one other branch "
         "or stash with work of its own; 'unkept' work is in the clone alone. On a terminal "
         "columns are left out and cut to fit its width, and rows that don't fit its height are folded, the least urgent "
-        "first. --json gives whole values, oldest agent first.\n"
+        "first. --json gives whole values, oldest agent first; with --tree each agent's object has its children as "
+        "'children'. --tree with NAMEs draws those agents and the ones below them.\n"
         f"The kinds of attention: {', '.join(KINDS)}."
     ),
 )
@@ -50,6 +52,14 @@ _FIELDS = (
 def run(arguments: Arguments) -> int:
     """Print the agents and return the exit status."""
     wanted = _Wanted(arguments)
+    if arguments.flag("tree"):
+        if any(map(arguments.flag, ("watch", "quiet"))) or any(map(arguments.values, ("attention", "state", "workspace"))):
+            raise COMMAND.wrong("--tree draws whole families: leave the other options than --json out, and give NAMEs")
+        # Imported here because most lists are no trees.
+        from substrat.cli import families
+
+        families.show(arguments.words, as_json=arguments.json)
+        return errors.DONE
     if arguments.flag("watch"):
         if arguments.json or arguments.flag("quiet"):
             raise COMMAND.wrong("--watch draws the table for a person: leave --json and --quiet out")

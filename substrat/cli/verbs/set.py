@@ -1,4 +1,4 @@
-"""`set`: changes an agent's model, network, priority, limits or variables, from its next turn on."""
+"""`set`: changes an agent's name, model, network, priority, limits or variables, from its next turn on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = ("time_limit", "silence_limit")
-_KEYS = ("model", "network", "allow", "priority", *_LIMITS, "env.NAME", "workspace")
+_KEYS = ("name", "model", "network", "allow", "priority", *_LIMITS, "env.NAME", "workspace")
 _LATER = ("budget",)
 _CHOICES = {"network": ("none", "filtered", "host"), "priority": ("high", "normal", "low")}
 
@@ -27,11 +27,12 @@ COMMAND = Command(
     notes=(
         "model=SLUG, network=none|filtered|host, allow=HOST[,HOST]... (in place of the list that it has; 'allow' adds "
         "to it), priority=high|normal|low, time_limit=SECONDS and silence_limit=SECONDS (0: no limit), env.NAME=VALUE; "
-        "workspace=DIR, alone, goes on where the repository was moved to that its clone is of; "
-        "KEY= goes back to the default, and env.NAME alone takes the variable away. It counts from the "
-        "next turn on; a running turn is held to a changed list at once, and keeps its network, so suspend it before you "
-        "change that. No event and no other command shows a variable's value. A parent's children lose the rights that "
-        "it loses."
+        "name=NEW, alone, gives the agent another name, and moves the refs of its clone below refs/substrat along; while a "
+        "turn or a command runs in its sandbox the agent keeps its name, so suspend it first; "
+        "workspace=DIR, alone, goes on where the repository was moved to that its clone is of; KEY= goes back to the "
+        "default, and env.NAME alone takes the variable away. It counts from the next turn on; a running turn is held to a "
+        "changed list at once, and keeps its network, so suspend it before you change that. No event and no other command "
+        "shows a variable's value. A parent's children lose the rights that it loses."
     ),
 )
 
@@ -39,14 +40,27 @@ COMMAND = Command(
 def run(arguments: Arguments) -> int:
     """Change the settings and return the exit status."""
     name, *changes = arguments.words
-    wanted = _read(changes)
+    wanted = _renaming(changes) or _read(changes)
     with Connection() as connection:
-        agent = connection.call_object("agent.set", agent=name, **wanted)
+        method = "agent.rename" if "name" in wanted else "agent.set"
+        agent = connection.call_object(method, agent=name, **wanted)
     if arguments.json:
         output.put_json(agent)
+    elif "name" in wanted:
+        print(f"{output.text_of(name)} is called {output.text_of(agent['name'])} now")
     else:
         print(f"{output.text_of(agent['name'])} is set, from its next turn on")
     return 0
+
+
+def _renaming(changes: Sequence[str]) -> dict[str, object]:
+    """Return the parameters of `agent.rename`; {}: the changes are for `agent.set`."""
+    new = [change.removeprefix("name=") for change in changes if change.startswith("name=")]
+    if new and len(changes) > 1:
+        raise COMMAND.wrong("name=NEW stands alone: set the other keys by a command of their own")
+    if new == [""]:
+        raise COMMAND.wrong("name= has no default: give the agent's new name")
+    return {"name": new[0]} if new else {}
 
 
 def _read(changes: Sequence[str]) -> dict[str, object]:

@@ -298,7 +298,7 @@ def check_name(registry: Registry, name: str, parent: Agent | None, renamed: Age
     if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or PROGRAM.is_session_id(name.lower()):
         raise InvalidParams(f"the name {name!r} is reserved: choose another")
     if registry.has_name(name):
-        way = f"rename that agent first, `substratctl rename {name} NEW`" if renamed else f"`substratctl rm {name}` it"
+        way = f"rename that agent first, `substratctl set {name} name=NEW`" if renamed else f"`substratctl rm {name}` it"
         raise NameTaken(f"there is an agent {name!r} already: choose another name, or {way}")
     if any(agent.clone is not None and agent.clone.former_name == name for agent in registry.agents):
         raise NameTaken(f"{name!r} is the former name of an agent whose refs are being deleted: try again in a moment")

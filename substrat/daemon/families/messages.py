@@ -175,7 +175,7 @@ class Messages:
         """
         item = self._store.item(number)
         if item is None or agent.id not in {item.agent, item.sender}:
-            raise NotFound(f"{agent.name} has no message {number}: `substratctl messages {agent.name}` lists them")
+            raise NotFound(f"{agent.name} has no message {number}: `substratctl inbox {agent.name}` lists them")
         if item.agent is None:
             raise Refused(f"{number} waits for you: `substratctl inbox --dismiss {number}`")
         if not self._store.waits(number):

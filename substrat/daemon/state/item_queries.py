@@ -26,7 +26,7 @@ _ADD_ITEM = ITEMS.insert(without=("id",))
 
 
 class MessageRow(NamedTuple):
-    """An item as `messages` shows it.
+    """An item as `inbox NAME` shows it.
 
     Args:
         item: the item.
@@ -271,7 +271,7 @@ class ItemQueries(Database):
 
 
 def _state(row: ItemRow, answered: bool) -> str:
-    """Name the state of an item that `messages` shows."""
+    """Name the state of an item that `inbox NAME` shows."""
     if row.closed in {Closed.REFUSED, Closed.DROPPED}:
         return row.closed.value
     if answered or row.closed is Closed.SETTLED:
