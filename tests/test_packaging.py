@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+import substrat
+
 ROOT = Path(__file__).parents[1]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -123,6 +125,10 @@ def test_it_runs_where_it_is_installed(python, tmp_path):
     done = run(python, "-c", "import substrat; print(substrat.__version__, substrat.__file__)")
     version, _, module = done.stdout.strip().partition(" ")
     assert Path(module).is_relative_to(directory), "the checkout was imported"
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert version == f"{substrat.__version__}+g{commit.stdout.strip()}".removesuffix("+g")
     assert run(directory / "bin" / "substratd", "--version").stdout == f"substratd {version}\n"
     unit = run(directory / "bin" / "substratctl", "service", "install", "--dry-run").stdout
     assert f'ExecStart="{directory}/bin/substratd"' in unit
