@@ -324,6 +324,19 @@ def test_a_turn_that_a_person_has_frozen_is_protected_anew_and_goes_on_when_it_i
     agent.finish()
 
 
+def test_what_is_replaced_before_the_freeze_that_a_killed_daemon_has_only_noted_is_told(house):
+    prepare(house)
+    program = house.program(OBEDIENT)
+    house.start(agent=program, environment={"SUBSTRAT_KILL_AT": "before: sandbox frozen"})
+    agent = Agent(house).start()
+    house.ctl("suspend", "agent", "--freeze")
+    assert house.daemon.wait(20) == -signal.SIGKILL
+    agent.git("config", "user.name", "Bert")
+    assert agent.tries((".git/config", "[core]\n\tfsmonitor = touch stolen\n")) == ["written"]
+    house.start(agent=program)
+    wait_frozen(agent)
+
+
 def test_a_command_of_exec_is_ended_with_a_sentence(agent):
     agent.house.ok("spawn", "agent", "-w", agent.work)
     command = agent.house.follow("exec", "agent", "--", "sh", "-c", "touch ready; sleep 100")

@@ -24,7 +24,7 @@ class Treatment(Enum):
     END = "end it"
 
 
-def decide(*, seconds: float, is_mounted: bool, is_as_before: bool, is_reached: bool, is_frozen: bool) -> Treatment:
+def decide(*, seconds: float, is_mounted: bool, is_as_before: bool, is_reached: bool, was_stopped: bool) -> Treatment:
     """Decide what becomes of a sandbox.
 
     Args:
@@ -33,12 +33,13 @@ def decide(*, seconds: float, is_mounted: bool, is_as_before: bool, is_reached: 
         is_as_before: whether the replaced paths have the type, the modes and the content of the turn's start.
         is_reached: whether the sandbox may have one of the new files open, or they have further names: then the agent could
             write to them in spite of any mount.
-        is_frozen: whether its turn was frozen before, so that nothing in it has run since and nothing is to be told.
+        was_stopped: whether all of it was stopped in memory before, so that nothing in it has run since and nothing is to
+            be told.
     """
     if is_reached:
         return Treatment.END
     if not is_mounted:
         return Treatment.WAIT if seconds < MOUNT_SECONDS else Treatment.END
-    if is_as_before or is_frozen:
+    if is_as_before or was_stopped:
         return Treatment.THAW
     return Treatment.WAIT if seconds < SETTLE_SECONDS else Treatment.FREEZE

@@ -57,6 +57,11 @@ class Group:
         """Whether `freeze` was called, perhaps by an earlier daemon, and `thaw` not since."""
         return _read(self._path, "cgroup.freeze").strip() == "1"
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether every process in it is stopped."""
+        return cgroup_limits.numbers(_read(self._path, "cgroup.events")).get("frozen") == 1
+
     def make(self, limits: CgroupLimits) -> None:
         """Make it, or set the limits of the one that is there.
 
@@ -83,7 +88,7 @@ class Group:
         A process that was stopped by a signal before stays stopped when the cgroup is thawed.
         """
         _write(self._path, "cgroup.freeze", "1")
-        return cgroup_limits.numbers(_read(self._path, "cgroup.events")).get("frozen") == 1
+        return self.is_stopped
 
     def thaw(self) -> None:
         """Let every process in it go on; one that is gone is fine."""

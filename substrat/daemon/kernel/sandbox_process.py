@@ -170,6 +170,13 @@ def stop_all(inner: int) -> bool:
     return were_stopped and all(map(is_stopped, procfs.tree(inner)))
 
 
+def are_all_stopped(inner: int) -> bool:
+    """Say whether every process of a sandbox is stopped; no, where that can't be seen."""
+    with suppress(OSError):
+        return all(map(is_stopped, procfs.tree(inner)))
+    return False
+
+
 def continue_all(inner: int) -> None:
     """Let every process of a sandbox go on."""
     for pid in reversed(procfs.tree(inner)):

@@ -106,9 +106,15 @@ class TurnControl:
 
     # A look at protected files (`lost_mounts.SandboxControl`)
 
-    def hold_from_adoption(self) -> None:
+    async def hold_from_adoption(self) -> None:
         """Hold a sandbox until `release`, if an earlier daemon has stopped it: that one may have died while it held it."""
         self._is_held = True
+        if self._pauses.is_frozen and await self._was_stopped():
+            self._halt = Seen.STOPPED
+
+    def is_stopped(self) -> bool:
+        """Say whether all of the sandbox is stopped in memory; an ordered freeze takes a while to come to that."""
+        return self._halt is Seen.STOPPED
 
     def first_process(self) -> int | None:
         """Return the pid of the sandbox's first process, None while there is none or when it has ended."""
@@ -283,6 +289,13 @@ class TurnControl:
             if self._inner is not None:
                 self._inner_pidfd = sandbox_process.open_inner(self._process, self._inner)
         return self._inner_pidfd
+
+    async def _was_stopped(self) -> bool:
+        """Say whether an earlier daemon has stopped all of the sandbox, and not only begun to."""
+        if (freezer := self._freezer) is not None:
+            return freezer.is_stopped
+        inner, _ = sandbox_process.read_status(await patiently(self._place.read_status))
+        return inner is not None and await trio.to_thread.run_sync(sandbox_process.are_all_stopped, inner)
 
     def _is_stopped_in_memory(self) -> bool:
         """Say whether a daemon may have stopped the sandbox; an agent's own stopped processes don't count."""

@@ -101,6 +101,10 @@ class WatchedExec:
         """Return the pid of its first process, None while there is none or when it has ended."""
         return self.sandbox.first_process() if self.sandbox is not None else None
 
+    def is_stopped(self) -> bool:
+        """Say that it runs: it is never stopped in memory."""
+        return False
+
     async def hold(self) -> bool:
         """Say that it isn't held: no record would tell the next daemon to let it go on."""
         return False

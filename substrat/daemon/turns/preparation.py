@@ -135,7 +135,7 @@ class TurnPreparation:
         """Protect the paths of a turn that an earlier daemon started."""
         left = protected_paths.decode(await patiently(place.read_protected))
         if left is not None and left.contents is not None:
-            running.hold_from_adoption()
+            await running.hold_from_adoption()
             protected.enter_context(self._protect(agent, turn, place, left, running, adopted=True))
 
     def _protect(

@@ -122,8 +122,7 @@ class RunningTurn(TurnControl):
         # held because protected paths were replaced goes on when `Protection` releases it, and not before.
         is_stopped = self._is_stopped_in_memory()
         self._is_held = self._is_held and is_stopped
-        if is_stopped:
-            self._halt = Seen.HALTING
+        self._halt = Seen.HALTING if is_stopped else Seen.RUNNING
         self._output.find_result()
         self._points.at("sandbox to be adopted")
         with self._watcher.watching(self._place.root) as change:

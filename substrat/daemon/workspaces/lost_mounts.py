@@ -31,6 +31,9 @@ class SandboxControl(Protocol):
     def first_process(self) -> int | None:
         """Return the pid of its first process, None while there is none or when it has ended."""
 
+    def is_stopped(self) -> bool:
+        """Say whether all of it is stopped in memory already."""
+
     async def hold(self) -> bool:
         """Stop all of it in memory until `release`; says whether that was possible: a command is never held."""
 

@@ -74,12 +74,12 @@ class _Loss(NamedTuple):
     Args:
         since: when the first was found, in Trio's time.
         paths: the paths (a dict as an ordered set).
-        was_frozen: whether the turn was frozen already when the first was found.
+        was_stopped: whether the turn was frozen already, to its last process, when the first was found.
     """
 
     since: float
     paths: dict[str, None]
-    was_frozen: bool
+    was_stopped: bool
 
 
 class Protection:
@@ -181,7 +181,8 @@ class Protection:
 
     def _loss(self, sandbox: ProtectedSandbox, paths: Iterable[str]) -> _Loss:
         agent = self._registry.get(sandbox.agent)
-        return _Loss(trio.current_time(), dict.fromkeys(paths), agent is not None and agent.phase == Phase.FROZEN)
+        was_stopped = agent is not None and agent.phase == Phase.FROZEN and sandbox.control.is_stopped()
+        return _Loss(trio.current_time(), dict.fromkeys(paths), was_stopped)
 
     async def _hold(self, sandbox: ProtectedSandbox) -> None:
         """Stop a sandbox in memory if it has lost a mount; one that isn't set up yet is looked at later."""
@@ -229,8 +230,8 @@ class Protection:
             is_mounted=not lost(sandbox.protected, first),
             is_as_before=not seen.changed,
             is_reached=seen.is_reached,
-            # Frozen only since then, it may have written before that; one that is resumed since is held all the same.
-            is_frozen=loss.was_frozen,
+            # Stopped only since then, it may have written before that; one that is resumed since is held all the same.
+            was_stopped=loss.was_stopped,
         )
         if sandbox.control.first_process() is None:
             return  # it has ended, so there was nothing to look at

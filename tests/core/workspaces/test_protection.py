@@ -14,8 +14,8 @@ CASES = {
         {"is_mounted": False, "is_as_before": False, "seconds": SETTLE_SECONDS}, Treatment.WAIT,
     ),
     "never mounted": ({"is_mounted": False, "seconds": MOUNT_SECONDS}, Treatment.END),
-    "another content, in a frozen turn": ({"is_as_before": False, "is_frozen": True}, Treatment.THAW),
-    "not mounted yet, in a frozen turn": ({"is_mounted": False, "is_frozen": True}, Treatment.WAIT),
+    "another content, in a frozen turn": ({"is_as_before": False, "was_stopped": True}, Treatment.THAW),
+    "not mounted yet, in a frozen turn": ({"is_mounted": False, "was_stopped": True}, Treatment.WAIT),
     "in the agent's reach": ({"is_reached": True}, Treatment.END),
     "in the agent's reach, and another content": ({"is_reached": True, "is_as_before": False}, Treatment.END),
 }  # fmt: skip
@@ -23,5 +23,5 @@ CASES = {
 
 @pytest.mark.parametrize(("facts", "expected"), CASES.values(), ids=CASES)
 def test_a_sandbox_goes_on_only_where_all_is_protected_and_as_it_was(facts, expected):
-    plain = {"seconds": 0.0, "is_mounted": True, "is_as_before": True, "is_reached": False, "is_frozen": False}
+    plain = {"seconds": 0.0, "is_mounted": True, "is_as_before": True, "is_reached": False, "was_stopped": False}
     assert decide(**{**plain, **facts}) is expected

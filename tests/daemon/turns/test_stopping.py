@@ -290,7 +290,7 @@ async def test_a_sandbox_that_the_last_daemon_held_goes_on_when_its_protection_s
             assert await turn.hold()
             nursery.cancel_scope.cancel()
         if is_held:
-            next_turn.hold_from_adoption()
+            await next_turn.hold_from_adoption()
         gate = bench.open_gate()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(next_turn.adopt, bench.books.spawned[0])

@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,12 +89,15 @@ def test_only_a_sandbox_that_has_ended_has_lost_nothing(tmp_path, pid):
 class Held:
     """A sandbox that stops, while a person freezes or resumes its turn."""
 
-    def __init__(self, pid, freeze=lambda: None):
-        self.pid, self.freeze = pid, freeze
+    def __init__(self, pid, freeze=lambda: None, *, stopped=True):
+        self.pid, self.freeze, self.stopped = pid, freeze, stopped
         self.released, self.ended = trio.Event(), trio.Event()
 
     def first_process(self):
         return self.pid
+
+    def is_stopped(self):
+        return self.stopped
 
     async def hold(self):
         self.freeze()
@@ -114,8 +118,11 @@ async def protect(house, protection, held, done):
         await done.wait()
 
 
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["to the last process", "of which processes still run"])
 @pytest.mark.parametrize("is_before", [False, True], ids=["while it is held", "before, and is resumed meanwhile"])
-async def test_a_replaced_path_is_told_unless_the_turn_was_frozen_before(house, protection, pid, monkeypatch, is_before):
+async def test_a_replaced_path_is_told_unless_the_turn_was_frozen_before(
+    house, protection, pid, monkeypatch, is_before, is_stopped
+):
     house.spawn("anna", "go")
     house.begin("anna")
     gone = [PATH]
@@ -123,11 +130,13 @@ async def test_a_replaced_path_is_told_unless_the_turn_was_frozen_before(house, 
     monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], False, {}))
     if is_before:
         house.supervisor.freeze("anna")
-    held: Any = Held(pid, lambda: house.supervisor.resume("anna", None) if is_before else house.supervisor.freeze("anna"))
+    act = partial(house.supervisor.resume, "anna", None) if is_before else partial(house.supervisor.freeze, "anna")
+    held: Any = Held(pid, act, stopped=is_stopped)
     await protect(house, protection, held, held.released)
-    assert house.agent("anna").phase == (Phase.RUNNING if is_before else Phase.FROZEN)
-    assert house.turn("anna").replaced == (None if is_before else (PATH,))
-    assert [PATH in text for _, text in house.told("anna", "agent:frozen")] == ([False] if is_before else [False, True])
+    is_known = is_before and is_stopped
+    assert house.agent("anna").phase == (Phase.RUNNING if is_known else Phase.FROZEN)
+    assert house.turn("anna").replaced == (None if is_known else (PATH,))
+    assert (PATH in house.told("anna", "agent:frozen")[-1][1]) is not is_known
 
 
 async def test_a_frozen_turn_that_is_ended_keeps_the_paths_for_which_it_was_frozen(house, protection, pid, monkeypatch):
