@@ -44,7 +44,7 @@ class Found(NamedTuple):
         files: the files whose content a person accepts.
         digest: the fingerprint of their content; None: it can't be compared, or something has happened, so the same
             words are told again each time.
-        was: hashes of the files' content at the turn's start, empty where nothing was; as in `fingerprint.content_at`.
+        was: hashes of the files' content at the turn's start, empty where nothing was; as in `fingerprint.is_as_before`.
         kind: of the event that tells it.
     """
 
@@ -387,7 +387,7 @@ def _is_settled(finding: Finding, roots: tuple[str, ...], now: str | None) -> bo
         return False  # none of its files may ever have been there, where nothing can be protected
     budget = fingerprint.Budget()
     pairs = zip_longest(finding.files, finding.was, fillvalue="")
-    return all(fingerprint.content_at(path, roots, budget) in {"", before} - {fingerprint.UNREAD} for path, before in pairs)
+    return all(fingerprint.is_as_before(path, before, roots, budget) for path, before in pairs)
 
 
 def _found_again(finding: Finding, digest: str | None) -> Found:

@@ -26,6 +26,10 @@ _DEPTH = 24
 """Directories and links within one another: each holds a descriptor meanwhile."""
 
 
+_LONGEST_PACKED = 64 << 20
+"""Bytes of `packed-refs`: some 900,000 refs."""
+
+
 class Budget:
     """How much is still read in one look, because an agent decides how much there is.
 
@@ -98,6 +102,8 @@ def of(paths: Iterable[str], roots: tuple[str, ...], budget: Budget | None = Non
 def content_at(path: str, roots: tuple[str, ...], budget: Budget) -> str:
     """Return a hash of what is at a path; empty where nothing is, `UNREAD` where it can't be read or is too much.
 
+    Of git's `packed-refs` only the replaced objects count, because the other refs change with each `git gc`.
+
     Args:
         path: an absolute path.
         roots: the directories in which the agent may write.
@@ -106,6 +112,8 @@ def content_at(path: str, roots: tuple[str, ...], budget: Budget) -> str:
     Raises:
         DescriptorsUsedUp: there are no descriptors left.
     """
+    if path.endswith("/packed-refs"):
+        return _replaced_objects(path)
     try:
         node = _Look(roots, budget).at(path, 0)
     except OSError as problem:
@@ -114,6 +122,31 @@ def content_at(path: str, roots: tuple[str, ...], budget: Budget) -> str:
     except TooMuch:
         return UNREAD
     return "" if node is _ABSENT else node.content.hex()
+
+
+def _replaced_objects(path: str) -> str:
+    """Return a hash of the replaced objects in a `packed-refs`; empty: none."""
+    data = nofollow.read_small(path, _LONGEST_PACKED)
+    if data is None:
+        return UNREAD if os.path.lexists(path) else ""
+    lines = [line for line in data.splitlines() if b" refs/replace/" in line] if b" refs/replace/" in data else []
+    return hashlib.sha256(b"\n".join(lines)).hexdigest() if lines else ""
+
+
+def is_as_before(path: str, before: str, roots: tuple[str, ...], budget: Budget) -> bool:
+    """Say whether nothing is at a path, or the content that it had before.
+
+    Args:
+        path: an absolute path.
+        before: what `content_at` returned then, or the half of a fingerprint of this path that stands for the content.
+        roots: the directories in which the agent may write.
+        budget: how much is read.
+
+    Raises:
+        DescriptorsUsedUp: there are no descriptors left.
+    """
+    now = content_at(path, roots, budget)
+    return not now or (now != UNREAD and before in {now, content_of(of((path,), roots, budget))})
 
 
 def obeyed_in(git: str) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ class WorkspaceLook:
         found += await self._git.find_unfiltered(agent, before)
         now = self._registry.find(agent.id).turn
         if now is not None and now.id == turn.id and now.replaced:
-            found.append(_replaced(agent, now.replaced))
+            found.append(_replaced(agent, before, now.replaced))
         for kind in dict.fromkeys(one.kind for one in found):
             some = [one for one in found if one.kind == kind]
             text = "; ".join(one.text for one in some)
@@ -106,9 +106,9 @@ class WorkspaceLook:
         return now is not None and now.stop is not None
 
 
-def _replaced(agent: Agent, paths: tuple[str, ...]) -> Found:
+def _replaced(agent: Agent, before: ProtectedPaths, paths: tuple[str, ...]) -> Found:
     """Return a finding about all paths for which a turn was frozen or ended."""
     were = protected_paths.were([*paths])
-    return found_at(
-        agent, f"the turn hasn't gone on since {were} replaced on the host: look at what is there", paths, paths
-    )
+    text = f"the turn hasn't gone on since {were} replaced on the host: look at what is there"
+    found = found_at(agent, text, paths, paths)
+    return found._replace(was=before.hashes_of(found.files))

@@ -13,7 +13,7 @@ from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
 _TOLD = 5
 """How many paths a message names; it is to be read on one line."""
@@ -68,6 +68,11 @@ class ProtectedPaths(msgspec.Struct, frozen=True):
     def writable(self) -> frozenset[str]:
         """Those that are mounted writable."""
         return frozenset((*self.pinned, *self.own_git_dirs))
+
+    def hashes_of(self, files: Iterable[str]) -> tuple[str, ...]:
+        """Return hashes of some files as they were then, as in `fingerprint.is_as_before`; empty: it isn't known."""
+        known = {**(self.contents or {}), **(self.compared or {})}
+        return tuple(known.get(file, "") for file in files)
 
 
 def shared_with(workspace: str, closed: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:

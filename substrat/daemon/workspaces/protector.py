@@ -248,7 +248,7 @@ def _changed(agent: Agent, before: ProtectedPaths, after: ProtectedPaths, paths:
     text = protected_paths.describe_changes(paths)
     files = dict.fromkeys(file for path in paths for file in protected_paths.files_in(after, path))
     found = found_at(agent, text, [*map(protected_paths.printable, paths)], tuple(files))
-    return found._replace(was=tuple((before.compared or {}).get(file, "") for file in found.files))
+    return found._replace(was=before.hashes_of(found.files))
 
 
 def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -> Found:

@@ -93,6 +93,25 @@ async def test_a_commit_changes_nothing_that_was_accepted(turns, work):
     assert await turns.turn(lambda: [git(one, "commit", "-q", "--allow-empty", "-m", "x") for one in committed]) == []
 
 
+@pytest.mark.parametrize("name", [".git/config", ".git/packed-refs", ".git/info/exclude"])
+async def test_a_finding_closes_when_its_file_is_as_at_the_turns_start_again(turns, work, name):
+    git(work, "commit", "-q", "--allow-empty", "-m", "x")
+    git(work, "pack-refs", "--all")
+    path = work / name
+    before = path.read_bytes()
+    await turns.turn(nothing)
+    await turns.accept()
+    path.with_name("new").write_bytes(before + b"# refs/replace/\n")
+    (told,) = await turns.turn(lambda: path.with_name("new").replace(path))
+    assert name in told
+    turns.house.finish("anna")
+    await turns.findings.look_again()
+    assert turns.agent.findings
+    path.write_bytes(before)
+    await turns.findings.look_again()
+    assert not turns.agent.findings
+
+
 @pytest.fixture
 def waiting_git(turns, work):
     """A git in the workspace that ends when its input does."""
