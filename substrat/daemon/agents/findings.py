@@ -140,6 +140,7 @@ class Findings:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._store = registry.store
+        self._closed = {one.number: one for one in self._store.closed_findings()}
 
     def record(self, agent_id: str, turn: str | None, found: Collection[Found]) -> list[Finding]:
         """Keep findings, except those that are kept already or whose content a person has accepted.
@@ -199,19 +200,23 @@ class Findings:
 
     async def run(self) -> None:
         """Close findings soon after their files have gone, until cancelled."""
-        await findings_watch.run(self._registry, self._store.closed_findings, self.look_again)
+        await findings_watch.run(self._registry, lambda: [*self._closed.values()], self.look_again)
 
     async def look_again(self) -> None:
         """Close the findings whose files are gone, or as they were at their turn's start, and open those that came back.
 
-        For example `git switch` takes an agent's committed `.envrc` away, and another one brings it back.
+        For example `git switch` takes an agent's committed `.envrc` away, and another one brings it back. One that has
+        closed is forgotten with its agent, or when `_MOST` later ones of the agent have closed.
 
         Raises:
             StorageFailed: it can't be written; they stay open.
             DescriptorsUsedUp: there are no descriptors left for the look.
         """
         waiting = [agent for agent in self._registry.agents if agent.findings and self._is_quiet(agent)]
-        closed = [(agent, one) for one in self._store.closed_findings() if (agent := self._registry.get(one.agent))]
+        closed = [(agent, one) for one in self._closed.values() if (agent := self._registry.get(one.agent))]
+        self._closed = {one.number: one for _, one in closed}
+        if not waiting and not closed:
+            return
         looks, back = await trio.to_thread.run_sync(
             lambda: ([_look_again(agent, agent.findings) for agent in waiting], _back(closed))
         )
@@ -229,12 +234,16 @@ class Findings:
         gone = [finding for finding in agent.findings if finding.number in settled]
         if not gone or not self._is_quiet(agent):
             return
+        closed = [finding for finding in (*self._closed.values(), *gone) if finding.agent == agent.id]
         with self._registry.change("finding closed") as change:
             self._store.close_findings((finding.number for finding in gone), self._registry.now())
+            self._store.forget_findings(finding.number for finding in closed[:-_MOST])
             change.put(replace(agent, findings=tuple(one for one in agent.findings if one not in gone)))
             told = f"gone, or as it was before: {_paths(gone)}"
             data = {"findings": [finding.number for finding in gone]}
             change.record(DaemonEvent(agent.id, None, "workspace:closed", told, data))
+        others = (finding for finding in self._closed.values() if finding.agent != agent.id)
+        self._closed = {finding.number: finding for finding in (*others, *closed[-_MOST:])}
 
     def _open(self, finding: Finding) -> None:
         agent = self._registry.get(finding.agent)
@@ -243,11 +252,12 @@ class Findings:
         with self._registry.change("finding recorded") as change:
             if _words(finding) in {_words(one) for one in agent.findings}:
                 self._store.forget_findings([finding.number])  # it was found anew
-                return
-            self._store.close_findings([finding.number], None)
-            change.put(replace(agent, findings=(*agent.findings, finding)))
-            told = f"there again, as it was found: {_paths([finding])}"
-            change.record(DaemonEvent(agent.id, None, UNPROTECTED, told))
+            else:
+                self._store.close_findings([finding.number], None)
+                change.put(replace(agent, findings=(*agent.findings, finding)))
+                told = f"there again, as it was found: {_paths([finding])}"
+                change.record(DaemonEvent(agent.id, None, UNPROTECTED, told))
+        self._closed.pop(finding.number, None)
 
     def _sharing(self, agent: Agent) -> list[Agent]:
         """Return the other agents in place whose directory is an agent's own, or lies in it or around it."""

@@ -16,7 +16,7 @@ from substrat.errors import DescriptorsUsedUp, StorageFailed
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from substrat.core.agents.records import Finding
     from substrat.daemon.agents.registry import Registry
@@ -30,7 +30,7 @@ _PAUSE = 0.5
 
 
 async def run(
-    registry: Registry, closed: Callable[[], Sequence[Finding]], look_again: Callable[[], Awaitable[None]]
+    registry: Registry, closed: Callable[[], Collection[Finding]], look_again: Callable[[], Awaitable[None]]
 ) -> None:
     """Have findings looked at when something has changed beside their files, until cancelled.
 
@@ -78,7 +78,7 @@ async def _notice(watcher: EntryWatcher, wanted: Wakeup) -> None:
         wanted.set()
 
 
-def _watch(registry: Registry, closed: Sequence[Finding], watcher: EntryWatcher, watched: set[int]) -> set[int]:
+def _watch(registry: Registry, closed: Collection[Finding], watcher: EntryWatcher, watched: set[int]) -> set[int]:
     """Watch the directories of findings' files, and those above, which may be renamed; return the watches' numbers."""
     places: dict[str, None] = {}
     pairs = [(one, finding) for one in registry.agents for finding in one.findings]

@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from substrat.daemon.agents import findings
 from substrat.daemon.agents.findings import INCOMPARABLE, Findings, Found, found_in, listing, roots_of
 from substrat.daemon.kernel import fingerprint
 from substrat.daemon.kernel.inotify import EntryWatcher
@@ -177,6 +178,29 @@ async def test_a_finding_whose_file_is_gone_or_as_it_was_closes_by_itself(desk, 
     await desk.until(lambda: desk.numbers == [third, first])
     desk.house.open()
     assert set(desk.numbers) == {third, first}
+
+
+async def test_the_newest_of_an_agents_closed_findings_can_open_again_and_the_others_are_forgotten(desk, monkeypatch):
+    monkeypatch.setattr(findings, "_MOST", 2)
+    for number in range(3):
+        desk.file.write_text(f"{number}")
+        desk.find()
+        desk.file.rename(desk.file.with_name(f"kept{number}"))
+        await desk.findings.look_again()
+    assert [one.number for one in desk.house.store.closed_findings()] == [2, 3]
+    for number, opened in ((0, []), (1, [2]), (2, [3])):
+        desk.house.open()
+        desk.findings = Findings(desk.house.registry)
+        desk.file.with_name(f"kept{number}").replace(desk.file)
+        await desk.findings.look_again()
+        assert desk.numbers == opened
+        desk.file.unlink()
+        await desk.findings.look_again()
+    desk.house.supervisor.end("anna")
+    desk.house.supervisor.remove("anna")
+    await desk.findings.look_again()
+    monkeypatch.setattr(trio.to_thread, "run_sync", None)
+    await desk.findings.look_again()  # without a thread, for there is nothing to look at
 
 
 async def test_what_could_not_be_read_before_and_cannot_be_now_is_not_as_it_was(desk):
