@@ -55,7 +55,8 @@ def command(agent: Agent, *, is_shown: bool = False) -> str:
         is_shown: whether the person sees the output of `show` already.
     """
     of = "unlandable" if kind(agent) == "merge" and not output.has_commits(agent) else kind(agent)
-    found = attention.command(of, output.text_of(agent.get("name")), _member(agent, "item"), text=_text(agent))
+    name, item, is_frozen = output.text_of(agent.get("name")), _member(agent, "item"), bool(_member(agent, "frozen"))
+    found = attention.command(of, name, item, frozen=is_frozen)
     return found.rpartition(", then ")[2] if is_shown else found
 
 

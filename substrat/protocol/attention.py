@@ -25,17 +25,15 @@ _COMMANDS = {
 }
 
 
-def command(kind: str, name: str, item: object = None, *, text: str) -> str:
+def command(kind: str, name: str, item: object = None, *, frozen: bool) -> str:
     """Return what a person types next for an agent, without the program's name; empty where nothing has to be done.
 
     Args:
         kind: the kind of its attention.
         name: its name.
         item: the question to answer, where the agent has asked several.
-        text: the sentence of its attention, which tells a frozen turn from other `unsafe` ones.
+        frozen: whether a turn that is frozen, because protected paths were replaced, makes it `unsafe`.
     """
     if kind == "answer" and isinstance(item, int):
         return f"answer {item} TEXT"
-    if kind == "unsafe" and text.startswith("frozen, because "):
-        kind = "frozen"
-    return _COMMANDS.get(kind, "").format(name=name)
+    return _COMMANDS.get("frozen" if frozen else kind, "").format(name=name)

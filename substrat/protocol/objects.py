@@ -34,6 +34,7 @@ class AttentionObject(TypedDict):
     text: str
     since: str
     item: NotRequired[int]
+    frozen: NotRequired[Literal[True]]
 
 
 class ActivityObject(TypedDict):

@@ -62,6 +62,8 @@ def test_what_needs_a_person_has_a_command_and_nothing_else_has(listed):
     assert attention.command(unsafe) == "show a, then accept a"
     assert attention.command(unsafe, is_shown=True) == "accept a"
     unsafe["attention"]["text"] = "frozen, because .envrc was replaced here: resume a"
+    assert attention.command(unsafe) == "show a, then accept a", "an agent may write any text"
+    unsafe["attention"]["frozen"] = True
     assert attention.command(unsafe) == "show a, then resume a"
     said = "a needs you: frozen, because .envrc was replaced here: substratctl show a, then resume a"
     assert attention.need(unsafe) == said, "the command is said once"

@@ -196,8 +196,7 @@ class Walk:
     def state(self):
         """Whether the turn is `over`, `frozen`, or neither."""
         shown = self.wire.call("agent.show", agent="agent")
-        is_frozen = shown["attention"]["text"].startswith("frozen, because ")
-        return "over" if shown["state"] == "failed" else "frozen" if is_frozen else None
+        return "over" if shown["state"] == "failed" else "frozen" if "frozen" in shown["attention"] else None
 
     def _number(self, name):
         path = self.mine.work / name

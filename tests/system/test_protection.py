@@ -104,6 +104,7 @@ def wait_frozen(agent):
     """Wait until an agent's turn is frozen because `.git/config` was replaced, to its last process."""
     wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
     assert agent.attention["text"] == f"frozen, because .git/config was replaced here: resume {agent.name}"
+    assert agent.attention["frozen"] is True
     assert agent.house.show(agent.name)["state"] == "suspended"
     check_frozen(agent.house)
     assert is_protected(agent, ".git/config")

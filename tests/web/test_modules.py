@@ -99,8 +99,8 @@ def test_buttons_follow_from_the_agent_and_end_names_its_family(run):
 
 
 def test_a_frozen_turn_is_resumed_and_has_no_findings_to_accept(run):
-    frozen = {"kind": "unsafe", "text": "frozen, because .envrc was replaced here: resume lead"}
-    asking = {**LEAD, "attention": {**frozen, "kind": "answer"}}
+    frozen = {"kind": "unsafe", "text": "frozen, because .envrc was replaced here: resume lead", "frozen": True}
+    asking = {**LEAD, "attention": {key: frozen[key] for key in ("kind", "text")}}
     agent = {**LEAD, "state": "suspended", "attention": frozen, "findings": ()}
     refused = "{ merge_files: [], refused: new Set([undefined]) }"  # a refusal that no entry would help
     assert run(f"state.actionsOf(list[0], {refused}).map((action) => action.label)", agent) == ["Resume", "End"]

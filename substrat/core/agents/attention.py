@@ -74,12 +74,14 @@ class Attention(NamedTuple):
         text: one sentence.
         since: since when, in seconds since the epoch.
         item: the number of the question, where the agent has asked several: its name doesn't tell which is answered.
+        is_frozen: whether a turn that is frozen, because protected paths were replaced, makes it unsafe.
     """
 
     kind: AttentionKind
     text: str
     since: float
     item: int | None = None
+    is_frozen: bool = False
 
     @property
     def level(self) -> Level:
@@ -155,7 +157,7 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
         path, more = turn.replaced[0].removeprefix(f"{agent.workspace}/"), len(turn.replaced) - 1
         were = f"and {more} more were" if more else "was"
         frozen = f"frozen, because {path} {were} replaced here: resume {agent.name}"
-        yield Attention(AttentionKind.UNSAFE, _line(frozen), agent.since)
+        yield Attention(AttentionKind.UNSAFE, _line(frozen), agent.since, is_frozen=True)
     if agent.findings:
         yield Attention(AttentionKind.UNSAFE, _findings(agent.findings), min(finding.time for finding in agent.findings))
     if agent.clone is not None and agent.clone.unkept is not None:

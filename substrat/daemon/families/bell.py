@@ -211,5 +211,5 @@ def _weight(found: tuple[Agent, Attention]) -> tuple[int, float]:
 def _told(agent: Agent, found: Attention) -> dict[str, object]:
     return {
         "name": agent.name, "id": agent.id, "attention": attention_object(found), "last": agent.last,
-        "command": f"substratctl {command_for(found.kind, agent.name, found.item, text=found.text)}",
+        "command": f"substratctl {command_for(found.kind, agent.name, found.item, frozen=found.is_frozen)}",
     }  # fmt: skip

@@ -129,8 +129,10 @@ class Overview:
 
 def attention_object(one: Attention) -> dict[str, object]:
     """Return an agent's attention as people see it."""
-    item = {"item": one.item} if one.item is not None else {}
-    return {"kind": one.kind.value, "level": one.level.value, "text": one.text, "since": timestamp(one.since), **item}
+    more: dict[str, object] = {"item": one.item} if one.item is not None else {}
+    if one.is_frozen:
+        more["frozen"] = True
+    return {"kind": one.kind.value, "level": one.level.value, "text": one.text, "since": timestamp(one.since), **more}
 
 
 def finding_object(finding: Finding) -> dict[str, object]:

@@ -63,7 +63,7 @@ export const state = {
 export const kindOf = (agent) => agent.attention?.kind ?? "-";
 export const isUrgent = (agent) => agent.attention?.level === "urgent";
 /** Say whether an agent's turn is frozen because a protected path was replaced: `resume` ends that attention. */
-export const isFrozen = (agent) => kindOf(agent) === "unsafe" && agent.attention.text.startsWith("frozen, because ");
+export const isFrozen = (agent) => agent.attention?.frozen === true;
 export const isUrgentKind = (kind) => [...agents.values()].some((agent) => isUrgent(agent) && kindOf(agent) === kind);
 export const asksFor = (agent) => (item) => item.from === agent.name && item.kind !== "message";
 

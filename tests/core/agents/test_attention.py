@@ -168,5 +168,6 @@ def test_a_refused_network_is_told_with_the_command_that_allows_it(agent, said):
 def test_a_turn_that_is_frozen_for_a_protected_path_comes_before_findings_until_it_goes_on(paths, shown):
     frozen = replace(FREE, phase=Phase.FROZEN, turn=replace(RUNNING, replaced=paths), findings=(FINDING,))
     found = attention.attention(frozen, Facts(), STUCK_AFTER)
-    assert (found.kind, found.text) == (AttentionKind.UNSAFE, f"frozen, because {shown} replaced here: resume a")
-    assert attention.attention(replace(frozen, phase=Phase.RUNNING), Facts(), STUCK_AFTER).text == FINDING.text
+    assert found == (AttentionKind.UNSAFE, f"frozen, because {shown} replaced here: resume a", frozen.since, None, True)
+    found = attention.attention(replace(frozen, phase=Phase.RUNNING), Facts(), STUCK_AFTER)
+    assert (found.text, found.is_frozen) == (FINDING.text, False)
