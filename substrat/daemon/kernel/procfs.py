@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import stat as modes
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,9 @@ MAX_PID = 4 * 1024 * 1024
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _LISTENS, _DATAGRAMS = b"00010000", b"0002"
 """In `/proc/net/unix`: the flag of a socket that takes connections, and the type of one that needs none."""
+_ENDED = frozenset({"Z", "X"})
+_HIDDEN_LOOKS, _HIDDEN_PAUSE_S = 50, 0.002
+"""How often a process is looked at that hides its descriptors: 0.1 s is a hundred times as long as one takes to end."""
 _GONE = (FileNotFoundError, ProcessLookupError)
 """The kernel's errors for a process that has ended, before the file is opened or while it is read."""
 
@@ -162,23 +166,36 @@ def reaches(pid: int, inodes: Collection[tuple[int, int]]) -> bool:
         pid: the process; stopped, or it may change that meanwhile.
         inodes: the device and the inode of each file.
     """
+    # Each thread may have a table of its own (clone(2), CLONE_FILES), and the first one may have ended before the others.
+    return any(_thread_reaches(task, inodes) for task in tasks(pid))
+
+
+def _thread_reaches(task: str, inodes: Collection[tuple[int, int]]) -> bool:
+    """Say whether a thread reaches one of some files; one that ends just now, or has ended, hides that for no reason."""
+    for _ in range(_HIDDEN_LOOKS):
+        try:
+            return _is_in_reach(task, inodes)
+        except _GONE:
+            return False
+        except OSError:
+            if (found := _stat(task)) is None or found.state in _ENDED:
+                return False
+        time.sleep(_HIDDEN_PAUSE_S)
+    return True
+
+
+def _is_in_reach(task: str, inodes: Collection[tuple[int, int]]) -> bool:
+    for name in ("cwd", "root", "exe", *(f"fd/{number}" for number in os.listdir(f"{task}/fd"))):
+        with suppress(*_GONE):
+            found = os.stat(f"{task}/{name}")
+            if (found.st_dev, found.st_ino) in inodes:
+                return True
+            if modes.S_ISSOCK(found.st_mode) and _holds_descriptors(f"{task}/fdinfo/{name[3:]}"):
+                return True
     numbers = {str(number) for _, number in inodes}
-    try:
-        for task in tasks(pid):  # each thread may have a table of its own (clone(2), CLONE_FILES)
-            for name in ("cwd", "root", "exe", *(f"fd/{number}" for number in os.listdir(f"{task}/fd"))):
-                with suppress(*_GONE):
-                    found = os.stat(f"{task}/{name}")
-                    if (found.st_dev, found.st_ino) in inodes:
-                        return True
-                    if modes.S_ISSOCK(found.st_mode) and _holds_descriptors(f"{task}/fdinfo/{name[3:]}"):
-                        return True
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
-            fields = (line.split(maxsplit=5) for line in file)
-            return any(words[1].endswith("s") and words[4] in numbers for words in fields)
-    except _GONE:
-        return False
-    except OSError:
-        return True
+    with open(f"{task}/maps", encoding="utf-8", errors="replace") as file:
+        fields = (line.split(maxsplit=5) for line in file)
+        return any(words[1].endswith("s") and words[4] in numbers for words in fields)
 
 
 def _holds_descriptors(socket: str) -> bool:

@@ -15,6 +15,19 @@ REACHES = {
     "mapped, and closed": (
         "opened = open(path, 'r+b'); kept = mmap.mmap(opened.fileno(), 1); opened.close()", True,
     ),
+    "mapped, by a process whose first thread has ended": (
+        """
+opened = os.open(path, os.O_RDWR)
+kept = mmap.mmap(opened, 1)
+os.closerange(3, 99)
+def other():
+    while "Z" not in open("/proc/self/stat").read():
+        pass
+    print(flush=True)
+    time.sleep(99)
+threading.Thread(target=other).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)""", True,
+    ),
     "its directory": ("os.chdir(os.path.dirname(path))", True),
     "run": (
         """
@@ -70,3 +83,27 @@ def test_each_way_to_keep_a_file_within_reach_is_seen(tmp_path, source, expected
             assert procfs.reaches(running.pid, inodes) is expected
         finally:
             running.kill()
+
+
+def test_a_process_that_has_ended_reaches_nothing_though_it_hides_that_from_an_ordinary_user():
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert not procfs.reaches(ended.pid, {(1, 1)})
+
+
+@pytest.mark.parametrize("looks", [1, 50])
+def test_a_process_that_hides_its_descriptors_is_looked_at_again_and_in_the_end_not_believed(monkeypatch, looks):
+    hidden = [None] * looks
+    look = os.listdir
+
+    def listed(path):
+        if str(path).endswith("/fd") and hidden:
+            hidden.pop()
+            raise PermissionError
+        return look(path)
+
+    monkeypatch.setattr(procfs.time, "sleep", lambda _: None)
+    monkeypatch.setattr(os, "listdir", listed)
+    with subprocess.Popen(["sleep", "99"]) as running:
+        assert procfs.reaches(running.pid, {(1, 1)}) is (looks > 1)
+        running.kill()
