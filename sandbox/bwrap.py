@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STATUS_FD = 3
-"""The descriptor bubblewrap finds open for `--json-status-fd`."""
+"""The descriptor that bubblewrap finds open for `--json-status-fd`; `remount` reports there too."""
 OPTIONS_FD = 4
 """The descriptor it finds its options in, for `--args`."""
 LOCK_FD = 5

@@ -145,7 +145,7 @@ def netlaunch() -> tuple[str, ...]:
 def _mover(late: Mapping[Bind, str]) -> tuple[str, ...]:
     """Return the command that stands in front of the others to make late mounts when bubblewrap's own stand."""
     paths = (path for mount, stage in late.items() for path in (stage, mount.target))
-    return (*remounter(), "launch", str(bwrap.GATE_FD), *paths, "--")
+    return (*remounter(), "launch", str(bwrap.GATE_FD), str(bwrap.STATUS_FD), *paths, "--")
 
 
 def remounter() -> tuple[str, ...]:

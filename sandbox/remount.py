@@ -4,10 +4,11 @@
   word of one letter for each path: `r` read-only, `w` writable. For example `cover 4711 r /work/.git/config` makes that
   file read-only again after a person has replaced it. The program prints nothing; its exit status is 0 when every path was
   mounted, and 125 with one line on stderr when one wasn't.
-- `remount.py launch FD FROM TO FROM TO… -- PROGRAM ARGUMENTS…` becomes PROGRAM, which makes a sandbox. The sandbox's first
-  program has a socket at the descriptor FD and says there that it waits (`bwrap.GATE`). A child of PROGRAM's then moves the
-  mount at each FROM to TO, and answers with an empty line, or with the reason why one can't be moved. The daemon has no
-  part in it, so a sandbox begins all the same where the daemon is killed meanwhile.
+- `remount.py launch FD REPORT FROM TO FROM TO… -- PROGRAM ARGUMENTS…` becomes PROGRAM, which makes a sandbox. The sandbox's
+  first program has a socket at the descriptor FD and says there that it waits (`bwrap.GATE`). A child of PROGRAM's then
+  moves the mount at each FROM to TO, and answers with an empty line, or with the reason why one can't be moved. The daemon
+  has no part in it, so a sandbox begins all the same where the daemon is killed meanwhile. The file at the descriptor
+  REPORT is given the line `{"mounted": 0}` while the sandbox waits, and `{"mounted": 1}` when it needn't any more.
 
 The caller needs no privilege that it hadn't when it made the sandbox: it owns the user namespace that the mount namespace
 belongs to (ioctl_ns(2), NS_GET_USERNS), and entering that gives the capabilities to mount (user_namespaces(7)). Paths are
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
     form, number, *rest = arguments
     if form == "launch":
         end = rest.index("--")
-        return launch(int(number), rest[:end], rest[end + 1 :])
+        return launch(int(number), int(rest[0]), rest[1:end], rest[end + 1 :])
     try:
         enter(int(number))
         for mode, path in zip(rest[0], rest[1:], strict=True):
@@ -64,20 +65,22 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def launch(gate: int, paths: list[str], program: list[str]) -> int:
+def launch(gate: int, report: int, paths: list[str], program: list[str]) -> int:
     """Become a program that makes a sandbox, with a child that makes the late mounts; returns only where that fails.
 
     Args:
         gate: the descriptor at which the sandbox waits.
+        report: the descriptor of the file that says whether all is mounted.
         paths: where a mount stands and its target, and so on for each, outer ones first.
         program: the program's path and its arguments.
     """
     try:
         ours, theirs = _socket.socketpair()
         ours.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
+        os.write(report, b'{"mounted": 0}\n')
         if os.fork() == 0:
             try:
-                _serve(ours, paths)
+                _serve(ours, report, paths)
             finally:
                 os._exit(0)
         os.dup2(theirs.fileno(), gate)
@@ -90,11 +93,11 @@ def launch(gate: int, paths: list[str], program: list[str]) -> int:
         return _fail(f"can't start {program[0]}: {problem.strerror}")
 
 
-def _serve(ours: "_socket.socket", paths: list[str]) -> None:
+def _serve(ours: "_socket.socket", report: int, paths: list[str]) -> None:
     """Wait for a sandbox's first program, make its late mounts, and answer it; one that has ended gets no answer."""
     # Its lock, its output and the other end of the socket are the sandbox's alone, so that they end with it.
     for number in map(int, os.listdir("/proc/self/fd")):
-        if number != ours.fileno():
+        if number not in (ours.fileno(), report):
             os.closerange(number, number + 1)  # no error for the one that the list itself had
     said, credentials, *_ = ours.recvmsg(1, _socket.CMSG_SPACE(_CREDENTIALS))
     if not said:
@@ -106,6 +109,7 @@ def _serve(ours: "_socket.socket", paths: list[str]) -> None:
         enter(pid)
         for source, target in zip(paths[::2], paths[1::2], strict=True):
             move(source, target)
+        os.write(report, b'{"mounted": 1}\n')
     except OSError as problem:
         answer = _sentence(problem)
     ours.send(f"{answer}\n".encode())

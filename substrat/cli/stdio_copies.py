@@ -120,10 +120,11 @@ class _Copy(threading.Thread):
             # It isn't open that way, as input under nohup(1), or the last reader's socket has gone as a pipe does.
             if problem.errno != errno.EBADF and (self.number == 0 or problem.errno != errno.ECONNRESET):
                 self.problem = problem
-        if self._is_pipe:
-            os.close(self._ours)
-        self.is_over = True
-        self._ended()
+        finally:
+            if self._is_pipe:
+                os.close(self._ours)
+            self.is_over = True
+            self._ended()
 
     def _give_input(self) -> None:
         if self._is_pipe and os.isatty(0):

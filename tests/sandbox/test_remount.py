@@ -16,6 +16,7 @@ from tests.support.waiting import wait_until
 INNER = Bind("/data/inner", "/data/inner", held=True, late=True)
 SPEC = Spec(("echo", "begun"), (), (INNER, Bind("/data", "/data", writable=True, held=True), Tmpfs("/run/substrat")), "/")
 STAGE = f"{bwrap.STAGE}/0"
+BEGUN = b'{"mounted": 0}\n'
 
 
 def test_bubblewrap_mounts_late_ones_apart_and_a_shell_mounts_them_in_their_places():
@@ -23,8 +24,8 @@ def test_bubblewrap_mounts_late_ones_apart_and_a_shell_mounts_them_in_their_plac
     options = started.options.decode().split("\0")
     assert options[options.index(STAGE) - 1] == "/data/inner"
     assert "/data/inner" not in options[options.index(STAGE) :]
-    mover = ("launch", str(bwrap.GATE_FD), STAGE, "/data/inner", "--", "/usr/bin/bwrap")
-    assert started.command[4:10] == mover
+    mover = ("launch", str(bwrap.GATE_FD), str(bwrap.STATUS_FD), STAGE, "/data/inner", "--", "/usr/bin/bwrap")
+    assert started.command[4:11] == mover
     assert started.command[-len(bwrap.GATE) - 2 :] == (*bwrap.GATE, "echo", "begun")
     shell = bwrap.arguments(SPEC)
     assert shell[shell.index("/data/inner") + 1] == "/data/inner"
@@ -37,8 +38,11 @@ def test_a_sandbox_without_late_mounts_has_nothing_in_front_of_it():
 
 @contextmanager
 def waiting(*paths):
-    """Start a program that comes to the gate in a mount namespace of its own when it is given a line."""
-    mounting = (*launch.remounter(), "launch", str(bwrap.GATE_FD), *paths, "--")
+    """Start a program that comes to the gate in a mount namespace of its own when it is given a line.
+
+    What is reported precedes its errors.
+    """
+    mounting = (*launch.remounter(), "launch", str(bwrap.GATE_FD), "2", *paths, "--")
     within = ("/usr/bin/unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'echo made; read go; exec "$@"', "sh")
     program = ("sh", "-c", f"echo begun; ls /proc/self/fd/{bwrap.GATE_FD} 2>/dev/null")
     pipe = subprocess.PIPE
@@ -51,12 +55,13 @@ def waiting(*paths):
 def ended(process):
     """Let a program come to the gate; returns its output and errors."""
     output, errors = process.communicate(b"go\n", 10)
-    return output.decode(), errors.decode()
+    assert errors.startswith(BEGUN)
+    return output.decode(), errors.removeprefix(BEGUN).decode()
 
 
 def test_the_program_begins_when_all_were_made_and_has_no_socket():
     with waiting() as process:
-        assert ended(process) == ("begun\n", "")
+        assert ended(process) == ("begun\n", '{"mounted": 1}\n')
 
 
 def test_where_a_late_mount_is_not_made_nothing_begins():
@@ -78,8 +83,8 @@ def test_the_process_that_mounts_ends_with_its_sandbox_and_keeps_nothing_open():
         (mover,) = procfs.children(process.pid)
         pidfd = os.pidfd_open(mover)
         try:
-            wait_until(lambda: len(os.listdir(f"/proc/{mover}/fd")) == 1, "it has closed what it was born with")
-            (socket,) = os.listdir(f"/proc/{mover}/fd")
+            wait_until(lambda: len(os.listdir(f"/proc/{mover}/fd")) == 2, "it has closed what it was born with")
+            socket = max(os.listdir(f"/proc/{mover}/fd"))
             assert os.readlink(f"/proc/{mover}/fd/{socket}").startswith("socket:")
             process.kill()
             assert select.select([pidfd], [], [], 10)[0]
@@ -88,7 +93,7 @@ def test_the_process_that_mounts_ends_with_its_sandbox_and_keeps_nothing_open():
 
 
 def test_a_program_that_is_gone_is_named():
-    words = (*launch.remounter(), "launch", str(bwrap.GATE_FD), "--", "/nonexistent/bwrap")
+    words = (*launch.remounter(), "launch", str(bwrap.GATE_FD), "1", "--", "/nonexistent/bwrap")
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (125, "substrat: can't start /nonexistent/bwrap: No such file or directory\n")
 

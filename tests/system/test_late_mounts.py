@@ -21,14 +21,25 @@ exec "{bubblewrap}" "$@"
 
 
 @pytest.fixture
-def mover(house, until):
-    """The pid of the stopped process that moves the mounts of a turn of `anna`, which waits for it."""
+def bubblewrap(house):
+    """A daemon that has the first process which moves mounts stopped; returns the file that its pid is noted in."""
     script, noted = house.directory / "bwrap", house.directory / "mover"
     script.write_text(BUBBLEWRAP.format(directory=house.directory, bubblewrap=host.find_bubblewrap().path))
     script.chmod(0o755)
     house.start(config=f'[sandbox]\nbwrap = "{script}"\n')
+    return noted
+
+
+@pytest.fixture
+def mover(house, until, bubblewrap):
+    """The pid of the stopped process that moves the mounts of a turn of `anna`, which waits for it."""
     work = house.workspace(git=True)
     house.ok("spawn", "anna", "-w", work, "/shell touch begun; touch .git/config")
+    return stopped(house, until, bubblewrap, work)
+
+
+def stopped(house, until, noted, work):
+    """Wait for a sandbox at the gate, and return the pid of the stopped process that moves its mounts."""
     until(lambda: noted.exists() and noted.read_text(), "the process that moves the mounts")
     until(lambda: any(waits(pid) for pid in house.sandboxed()), "the sandbox at the gate")
     assert not (work / "begun").exists()
@@ -59,6 +70,18 @@ def test_a_turn_whose_process_that_mounts_is_killed_is_tried_again(house, mover)
     os.kill(mover, signal.SIGKILL)
     turn = house.wait("anna", "idle")["turn"]
     assert (turn["number"], turn["outcome"]) == (2, "success")
+
+
+def test_a_command_of_exec_whose_mounts_are_not_made_is_no_command_that_has_failed(house, until, bubblewrap):
+    work = house.workspace(git=True)
+    house.ok("spawn", "anna", "-w", work)
+    command = house.follow("exec", "anna", "--", "touch", "begun")
+    os.kill(stopped(house, until, bubblewrap, work), signal.SIGKILL)
+    _, errors = command.communicate(timeout=20)
+    assert b"the sandbox couldn't be made, and what made it has said why" in errors
+    assert b"can't mount: the process that mounts has ended" in errors
+    own = house.ctl("exec", "anna", "--", "false")
+    assert (own.code, own.err) == (1, ""), "a control"
 
 
 def test_a_place_of_yours_that_a_clone_lacks_is_shown_in_it(house):

@@ -53,6 +53,11 @@ def read_status(text: bytes) -> tuple[int | None, int | None]:
     return inner, code
 
 
+def is_mounted(text: bytes) -> bool:
+    """Say whether the reports of a sandbox that has begun don't tell of late mounts that were never made (`remount`)."""
+    return b'{"mounted": 0}' not in text or b'{"mounted": 1}' in text
+
+
 class StatusFile(Protocol):
     """The file that bubblewrap reports to."""
 

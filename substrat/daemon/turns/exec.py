@@ -308,8 +308,10 @@ class ExecSessions:
             self._registry.points.after("visit ended")
         if refused is not None:
             raise refused
-        code = sandbox_process.read_status(sandbox.place.read_status())[1]
-        if code is None:
+        reports = sandbox.place.read_status()
+        code = sandbox_process.read_status(reports)[1]
+        # Where late mounts fail, the status is that of the program that has waited for them.
+        if code is None or not sandbox_process.is_mounted(reports):
             raise SandboxFailed(
                 "the sandbox couldn't be made, and what made it has said why: `substratctl doctor` looks for the cause"
             )
