@@ -70,7 +70,7 @@ def test_without_a_daemon(ctl):
         (("spawn", "-w", "/", "--timeout", "3", "a", "b"), "--timeout needs --wait"),
         (("spawn", "-w", "/", "a", "  "), "the prompt is empty"),
         (("spawn", "-w", "/", "a b", "c"), "'a b' can't be a name"),
-        (("send", "a"), "the PROMPT is missing"),
+        (("send", "a"), "the PROMPT is missing; give it, or '-' to read it from standard input"),
         (("send", "a", "p", "--prompt-file", "f"), "a PROMPT and --prompt-file came together"),
         (("wait", "a", "--until", "asleep"), "'asleep' is no state"),
         (("wait", "a", "--until", ","), "--until names no state"),

@@ -31,7 +31,7 @@ def run(arguments: Arguments) -> int:
     prompt = turns.read_prompt(arguments, given[0] if given else None)
     timeout = turns.check_wait(arguments)
     if prompt is None:
-        raise COMMAND.wrong("the PROMPT is missing; give it, or --prompt-file")
+        raise COMMAND.wrong("the PROMPT is missing; give it, or '-' to read it from standard input")
     with Connection(timeout=timeout) as connection:
         answer = turns.ask_once(connection, name, "agent.send", agent=name, prompt=prompt)
         agent, message = turns.agent_and_message("agent.send", answer)

@@ -164,6 +164,8 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def _split_port(text: str) -> tuple[str, int | None]:
+    if "://" in text:
+        raise NoName("it is a URL: give its host alone, and ':PORT' if the port is neither 80 nor 443")
     bracketed = re.fullmatch(r"\[([^\]]*)\](?::(.*))?", text)
     if bracketed is not None:
         host, port = bracketed.groups()

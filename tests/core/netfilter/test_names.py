@@ -77,6 +77,11 @@ def test_what_is_no_pattern(text):
         AllowList.of((text,))
 
 
+def test_a_url_is_told_from_a_host_with_a_port():
+    with pytest.raises(NoName, match="it is a URL: give its host alone"):
+        AllowList.of(("https://example.com",))
+
+
 def test_what_is_allowed():
     allow = AllowList.of(("*.example.com", "exact.net", "git.org:22", "10.0.0.1:5432"))
     assert allow.ports == (22, 80, 443, 5432)
