@@ -44,6 +44,7 @@ _V6 = tuple(
         ("fd00:42::/32", "a metadata address"),  # Scaleway's: fd00:42::42
         ("fd00:c1::/32", "a metadata address"),  # Oracle's: fd00:c1::a9fe:a9fe
         ("fd00:ec2::/32", "a metadata address"),  # Amazon's: its instances' metadata, clock and name server
+        ("fd00:a9fe:a9fe::/48", "a metadata address"),  # Linode's: fd00:a9fe:a9fe::1
         ("fd20:ce::/32", "a metadata address"),  # Google's: fd20:ce::254
         ("fc00::/7", "a private address"),
         ("fe80::/10", "a link-local address"),

@@ -152,7 +152,9 @@ def test_networks_and_private_names():
     assert not allow.mentions("10.20.3.4.example")
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "100.100.100.200", "::1", "fd00:ec2::254", "fe80::1"])
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "169.254.169.254", "100.100.100.200", "::1", "fd00:ec2::254", "fd00:a9fe:a9fe::1", "fe80::1"]
+)
 def test_a_network_stands_for_no_address_that_has_to_be_named(address):
     allow = AllowList.of(("0.0.0.0/0", "::/0"))
     assert allow.allows_address("10.0.0.1", 443)
