@@ -48,6 +48,7 @@ from substrat.errors import StorageFailed, WorkspaceUnusable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
+    from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.workspaces.placeholders import Placeholders
 
@@ -64,8 +65,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 the kernel doesn't report when bubblewrap has mounted everything (some 10 ms)."""
 _LISTED = 100
 """Paths in an event's data: it is one line."""
-_RECORDED = 512 * 1024
-"""Characters of paths in a turn's row, in JSON."""
+_RECORDED = 16 * 1024
+"""Characters of paths in a turn's row or an event, in JSON: each commit that stops the turn writes its row again, from the
+room that is kept for a full disk (`reserve.SIZE`)."""
 
 
 class _Loss(NamedTuple):
@@ -290,7 +292,7 @@ class Protection:
         goes_on = agent.phase in {Phase.RUNNING, Phase.FROZEN} and agent.turn.stop is None
         paths = _named(sandbox, paths)
         with self._registry.change("protected path replaced") as change:
-            after = change.put_turn(agent, replace(agent.turn, replaced=_recorded(paths)))
+            after = change.put_turn(agent, replace(agent.turn, replaced=_recorded(agent, paths)))
             text = f"frozen, because {were(paths)} replaced here: resume {agent.name}"
             if goes_on:
                 if agent.phase == Phase.RUNNING:
@@ -314,7 +316,7 @@ class Protection:
             turn = agent.turn
             if turn is not None and turn.id == sandbox.turn and turn.outcome is None:
                 every = dict.fromkeys((*(turn.replaced or ()), *_named(sandbox, paths)))
-                change.put_turn(agent, replace(turn, stop=turn.stop or why, replaced=_recorded([*every]) or None))
+                change.put_turn(agent, replace(turn, stop=turn.stop or why, replaced=_recorded(agent, [*every]) or None))
             change.record(DaemonEvent(agent.id, sandbox.turn, "workspace:touched", why.detail, _data(paths)))
 
 
@@ -324,11 +326,16 @@ def _named(sandbox: ProtectedSandbox, paths: list[str]) -> list[str]:
     return [path for path in paths if path not in writable] or paths
 
 
-def _recorded(paths: list[str]) -> tuple[str, ...]:
-    """Return paths for a turn's row: all, unless an agent has made hundreds with the longest names that there can be."""
+def _recorded(agent: Agent, paths: list[str]) -> tuple[str, ...]:
+    """Return paths for a turn's row; where there are too many, the workspace as a whole stands for the last ones."""
+    some = _first(paths)
+    return (*some, *([agent.workspace] if len(some) < len(paths) else []))
+
+
+def _first(paths: list[str]) -> list[str]:
     sizes = accumulate(len(json.dumps(printable(path))) for path in paths)
-    return tuple(printable(path) for path, size in zip(paths, sizes, strict=True) if size <= _RECORDED)
+    return [printable(path) for path, size in zip(paths, sizes, strict=True) if size <= _RECORDED]
 
 
-def _data(paths: Iterable[str]) -> dict[str, object]:
-    return {"paths": [printable(path) for path in paths][:_LISTED]}
+def _data(paths: list[str]) -> dict[str, object]:
+    return {"paths": _first(paths)[:_LISTED]}

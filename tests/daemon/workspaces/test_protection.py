@@ -147,3 +147,20 @@ async def test_a_frozen_turn_that_is_ended_keeps_the_paths_for_which_it_was_froz
     held: Any = Held(pid)
     await protect(house, protection, held, held.ended)
     assert house.turn("anna").replaced == ("/w/.vscode", PATH)
+
+
+async def test_more_paths_than_an_urgent_commit_may_write_are_told_as_the_workspace(house, protection, pid, monkeypatch):
+    """Each later stop of the turn writes them again, on a full disk too."""
+    many = [f"/w/{number}/{'d' * 1000}/.envrc" for number in range(1000)]
+    house.spawn("anna", "go")
+    house.begin("anna")
+    monkeypatch.setattr(treated, "lost", lambda *_: [])
+    monkeypatch.setattr(treated, "look", lambda *_: Look(many, False, {}))
+    monkeypatch.setattr(treated, "replaced", lambda _: many)
+    held: Any = Held(pid)
+    await protect(house, protection, held, held.released)
+    *some, rest = house.turn("anna").replaced
+    assert some == many[: len(some)]
+    assert rest == house.agent("anna").workspace
+    assert 1 < len("".join(some)) < 16 * 1024
+    assert max(len(event.json) for event in house.journal.page(0, house.agent("anna").id, 100)) < 32 * 1024
