@@ -102,7 +102,7 @@ def test_a_process_that_hides_its_descriptors_is_looked_at_again_and_in_the_end_
             raise PermissionError
         return look(path)
 
-    monkeypatch.setattr(procfs.time, "sleep", lambda _: None)
+    monkeypatch.setattr(procfs, "_HIDDEN_PAUSE_S", 0)
     monkeypatch.setattr(os, "listdir", listed)
     with subprocess.Popen(["sleep", "99"]) as running:
         assert procfs.reaches(running.pid, {(1, 1)}) is (looks > 1)
