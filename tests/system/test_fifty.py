@@ -215,6 +215,10 @@ class Walk:
             return wait_until(lambda: self.state() or self.mine.state() == self.twin.state())
         return False
 
+    def accept(self):
+        """Accept the finding as it is at last: beside other work the last placeholders go only after the turn is over."""
+        wait_until(lambda: self.house.ctl("accept", "agent").code == 0, "an acceptance")
+
     def clean(self):
         """Take the agent's lines out of protected files, as a person does; says whether there were any."""
         found = [file for name in TRIED.split() for file in files(self.mine.work / name) if is_agents(file)]
@@ -247,7 +251,7 @@ class Walk:
             states.append(state)
             was_there = self.clean() or was_there
             if state == "over":
-                self.house.ok("accept", "agent")
+                self.accept()
                 self.start("send", "agent", "--prompt-file", "-")
             else:
                 self.house.ok("resume", "agent")
