@@ -435,7 +435,7 @@ def _checked_store(path: str, layout: Layout) -> Store:
         how = "missing" if size is None else "empty"
         if has_agents:
             raise damaged_state(path, f"it is {how}, and there are files of agents")
-        if os.path.exists(backup.copy_of(path)):
+        if backup.time_of(path) is not None:
             raise damaged_state(path, f"it is {how}, and there is a copy of it")
         if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal"):
             raise damaged_state(path, f"it is {how}, and there is a log beside it, substrat.db-wal")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from substrat.daemon.state.layout import copy_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,11 +35,6 @@ _STEPS = 10_000
 """Of SQLite's virtual machine, which takes about a millisecond for them."""
 _PRIMARY = 0xFF
 """The bits of an extended result code that say its kind (sqlite3.h)."""
-
-
-def copy_of(path: str) -> str:
-    """Return the path of a database's copy, which needn't be there."""
-    return os.path.join(os.path.dirname(path), "backup", os.path.basename(path))
 
 
 def time_of(path: str) -> str | None:
@@ -81,10 +78,10 @@ def make(path: str, check: Callable[[], None] = lambda: None) -> None:
 
     Args:
         path: its path.
-        check: is called about every millisecond; where it raises the copy is given up.
+        check: is called about every millisecond; where it raises, each time then, the copy is given up with that.
 
     Raises:
-        sqlite3.Error: it is damaged, another process has it for itself, or it is given up.
+        sqlite3.Error: it is damaged, or another process has it for itself.
         OSError: the copy can't be written.
     """
     copy = copy_of(path)
@@ -98,6 +95,10 @@ def make(path: str, check: Callable[[], None] = lambda: None) -> None:
                 db.execute("VACUUM INTO ?", (begun,))
             os.fsync(file.fileno())
         os.replace(begun, copy)
+    except sqlite3.OperationalError as problem:
+        if problem.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            check()  # SQLite says nothing of what it has raised
+        raise
     finally:
         _remove_begun(copy)
 

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from substrat.daemon.state import backup
 from substrat.daemon.state import reserve as reserves
 from substrat.daemon.state.columns import MAX_NUMBER
+from substrat.daemon.state.layout import copy_of
 from substrat.daemon.state.reserve import Reserve
 from substrat.daemon.state.rows import TABLES
 from substrat.daemon.state.schema import FIRST_COMMITS, MIGRATIONS, SCHEMA_VERSION
@@ -220,7 +221,7 @@ def _code(problem: Exception) -> int | None:
 def damaged_state(path: str, what: str) -> StateDamaged:
     """Return the failure that a damaged database is, with the command that goes back to its copy or begins anew."""
     state, copied = shlex.quote(os.path.dirname(path)), backup.time_of(path)
-    goal = f"go back to the copy of {copied}, {backup.copy_of(path)}," if copied is not None else "begin anew"
+    goal = f"go back to the copy of {copied}, {copy_of(path)}," if copied is not None else "begin anew"
     return StateDamaged(
         f"the state in {path} is damaged ({what}); restore it, or {goal} with "
         f"`substratd --set-aside-damaged-state --state-dir {state}`, which keeps it in {state}/damaged"

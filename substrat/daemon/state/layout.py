@@ -43,6 +43,11 @@ _ID_BYTES = 64
 """Bytes of a note such as a turn's id, which has 36."""
 
 
+def copy_of(database: str) -> str:
+    """Return where a database's daily copy lies, which needn't be there."""
+    return os.path.join(os.path.dirname(database), "backup", os.path.basename(database))
+
+
 class Layout(NamedTuple):
     """The directories of one daemon."""
 

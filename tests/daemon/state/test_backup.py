@@ -8,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from substrat.daemon.state import backup
+from substrat.daemon.state.layout import copy_of
 from substrat.daemon.state.store import Store
 
 
@@ -32,7 +33,7 @@ class LookedTwice(Exception):
 
 async def test_a_copy_is_made_when_the_one_before_is_a_day_old_and_there_is_room(agents, new_agent, autojump_clock):
     backup.make(agents.path)
-    copy = backup.copy_of(agents.path)
+    copy = copy_of(agents.path)
     made = os.path.getmtime(copy)
     with agents.transaction():
         agents.save_agent(new_agent("bert"))
@@ -59,12 +60,12 @@ def test_a_damaged_database_does_not_take_the_place_of_its_copy(agents):
         file.write(b"\xaa" * (os.path.getsize(agents.path) - 4096))
     with pytest.raises(sqlite3.DatabaseError):
         backup.make(agents.path)
-    assert names(backup.copy_of(agents.path)) == ["anna"]
+    assert names(copy_of(agents.path)) == ["anna"]
 
 
 def test_a_copy_that_is_none_is_never_gone_back_to(agents):
     backup.make(agents.path)
-    copy = backup.copy_of(agents.path)
+    copy = copy_of(agents.path)
     with open(copy, "wb") as file:
         file.write(b"this is no database" * 500)
     assert not backup.prepare(agents.path)
@@ -73,17 +74,17 @@ def test_a_copy_that_is_none_is_never_gone_back_to(agents):
 
 def test_a_copy_that_another_program_holds_stays(agents):
     backup.make(agents.path)
-    with closing(sqlite3.connect(backup.copy_of(agents.path))) as other:
+    with closing(sqlite3.connect(copy_of(agents.path))) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             backup.prepare(agents.path)
-    assert names(backup.copy_of(agents.path)) == ["anna"]
+    assert names(copy_of(agents.path)) == ["anna"]
 
 
 def test_numbers_go_on_beyond_those_that_were_given_since_the_copy(agents):
     backup.make(agents.path)
     assert backup.prepare(agents.path)
-    with closing(sqlite3.connect(backup.copy_of(agents.path))) as db:
+    with closing(sqlite3.connect(copy_of(agents.path))) as db:
         numbers = dict(db.execute("SELECT name, seq FROM sqlite_sequence"))
     assert {"events", "items", "findings"} <= numbers.keys()
     assert min(numbers.values()) >= 1_000_000
@@ -96,7 +97,7 @@ def test_a_copy_that_fails_leaves_nothing(agents, monkeypatch):
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="no room"):
         backup.make(agents.path)
-    assert os.listdir(os.path.dirname(backup.copy_of(agents.path))) == []
+    assert os.listdir(os.path.dirname(copy_of(agents.path))) == []
 
 
 def test_a_copy_is_given_up_when_the_daemon_stops(agents):
@@ -106,6 +107,6 @@ def test_a_copy_is_given_up_when_the_daemon_stops(agents):
     def stop():
         raise KeyboardInterrupt
 
-    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+    with pytest.raises(KeyboardInterrupt):
         backup.make(agents.path, stop)
-    assert os.listdir(os.path.dirname(backup.copy_of(agents.path))) == []
+    assert os.listdir(os.path.dirname(copy_of(agents.path))) == []
