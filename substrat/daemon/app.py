@@ -62,6 +62,7 @@ from substrat.daemon.kernel.clocks import WallAlarm, steady
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.network.filtered import Networks
 from substrat.daemon.sandboxes.prepare import SandboxPreparer
+from substrat.daemon.sandboxes.running import RunningSandboxes
 from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
 from substrat.daemon.sandboxes.turn_git import TurnGit
 from substrat.daemon.servers.agent import AgentServer
@@ -84,7 +85,6 @@ from substrat.daemon.turns.questions import TurnQuestions
 from substrat.daemon.turns.retention import Retention
 from substrat.daemon.turns.runner import TurnRunner
 from substrat.daemon.turns.running_turns import RunningTurns
-from substrat.daemon.turns.sandboxes import RunningSandboxes
 from substrat.daemon.turns.starting import TurnStarter
 from substrat.daemon.turns.workspace_look import WorkspaceLook
 from substrat.daemon.workspaces.protection import Protection

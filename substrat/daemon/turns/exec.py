@@ -24,6 +24,7 @@ from sandbox.bwrap import LOCK_FD, SETSID
 from substrat.daemon.agents.findings import roots_of
 from substrat.daemon.kernel import process, sandbox_process
 from substrat.daemon.sandboxes import launch_plan
+from substrat.daemon.sandboxes.running import COMMAND
 from substrat.daemon.sandboxes.sources import SourceGone
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.layout import TurnDir
@@ -31,7 +32,6 @@ from substrat.daemon.turns import agent_socket, exec_caller, shortage
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.exec_caller import check, close, closing, reach
 from substrat.daemon.turns.exec_sandbox import ExecSandbox, WatchedExec
-from substrat.daemon.turns.sandboxes import COMMAND
 from substrat.daemon.workspaces.lost_mounts import ProtectedSandbox
 from substrat.errors import Refused, SandboxFailed, StateUnusable
 from substrat.protocol.signals import FORWARDED
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from substrat.daemon.network.filtered import Networks, TurnNetwork
     from substrat.daemon.sandboxes.launch_plan import LaunchPlan
     from substrat.daemon.sandboxes.prepare import PreparedSandbox, SandboxPreparer
+    from substrat.daemon.sandboxes.running import RunningSandboxes
     from substrat.daemon.state.layout import AgentDir, Layout
     from substrat.daemon.state.trash import Trash
     from substrat.daemon.turns.exec_caller import ExecRequest
-    from substrat.daemon.turns.sandboxes import RunningSandboxes
     from substrat.daemon.workspaces.protection import Protection
     from substrat.errors import SubstratError
 

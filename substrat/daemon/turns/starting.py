@@ -13,11 +13,11 @@ import trio
 from substrat.core.agents.turn_limits import TurnLimits, time_silent, time_used
 from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
+from substrat.daemon.sandboxes.running import TURN
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import agent_socket, damage, shortage
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.running import RunningTurn
-from substrat.daemon.turns.sandboxes import TURN
 from substrat.errors import SandboxFailed, StateUnusable, StorageFailed, SubstratError
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.network.filtered import Networks, TurnNetwork
+    from substrat.daemon.sandboxes.running import RunningSandboxes
     from substrat.daemon.state.layout import AgentDir, Layout, TurnDir
     from substrat.daemon.turns.preparation import TurnPreparation
     from substrat.daemon.turns.running_turns import RunningTurns
-    from substrat.daemon.turns.sandboxes import RunningSandboxes
 
 log = structlog.get_logger("substrat.starting")
 

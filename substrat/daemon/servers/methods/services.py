@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from substrat.daemon.families.families import Families
     from substrat.daemon.kernel.cgroups import Cgroups
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
+    from substrat.daemon.sandboxes.running import RunningSandboxes
     from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
     from substrat.daemon.servers.objects import AgentObjects
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.turns.exec import ExecSessions
     from substrat.daemon.turns.questions import TurnQuestions
-    from substrat.daemon.turns.sandboxes import RunningSandboxes
 
 
 class Services(NamedTuple):
