@@ -68,15 +68,15 @@ class _Parts:
             return PersonGit()
 
         registry: Any = SimpleNamespace(config=Config(), now=time.time, points=Failpoints({}))
-        sandbox = GitSandbox(bubblewrap, nothing_hidden)
-        repositories = Repositories(sandbox, Borrowing(()))
-        self.keeping = Keeping(registry, sandbox, repositories, Layout(root, root), root, Borrowing(()))
+        repositories, layout = Repositories(GitSandbox(bubblewrap, nothing_hidden), Borrowing(())), Layout(root, root)
+        self.keeping = Keeping(registry, repositories, layout, root)
         trash = Trash(f"{root}/trash", lambda: None)
+        state: Any = SimpleNamespace(registry=registry, layout=layout, trash=trash)
         unused: Any = None
         person: Any = SimpleNamespace(read=no_settings)
         self.making = Making(
-            registry=registry, waits=unused, sandbox=sandbox, repositories=repositories, trash=trash, wanted=unused,
-            directory=f"{root}/trees", keeping=self.keeping, setting_up=unused, person=person,
+            state=state, waits=unused, repositories=repositories, wanted=unused, keeping=self.keeping, setting_up=unused,
+            person=person,
         )  # fmt: skip
 
     def make(self, clone: Clone) -> Clone:

@@ -16,55 +16,26 @@ import trio
 
 from substrat import __version__
 from substrat import config as configuration
-from substrat.core.programs.table import PROGRAM
-from substrat.daemon.agents.accounting import Accounting
-from substrat.daemon.agents.allow_list import AllowLists
+from substrat.daemon.agents.agents import Agents
 from substrat.daemon.agents.disk_gate import DiskGate, free_bytes
 from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.findings import Findings
-from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.logins import Logins
 from substrat.daemon.agents.registry import Registry
-from substrat.daemon.agents.reminders import Reminders
-from substrat.daemon.agents.requests import AgentRequests
-from substrat.daemon.agents.settings import Settings
+from substrat.daemon.agents.state import State
 from substrat.daemon.agents.timer import Timer
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.chats.reader import Chats
 from substrat.daemon.chats.sessions import Sessions
-from substrat.daemon.clones.check_room import CheckRoom
-from substrat.daemon.clones.checkouts import Checkouts
-from substrat.daemon.clones.children import ChildPlaces
 from substrat.daemon.clones.clones import Clones
-from substrat.daemon.clones.diffing import Diffing
-from substrat.daemon.clones.forgetting import Forgetting
-from substrat.daemon.clones.git_sandbox import GitSandbox
-from substrat.daemon.clones.host_git import HostGit
-from substrat.daemon.clones.keeping import Keeping
-from substrat.daemon.clones.landing import Landings
-from substrat.daemon.clones.landing_git import LandingGit
-from substrat.daemon.clones.making import Making
-from substrat.daemon.clones.moving import BranchMover
-from substrat.daemon.clones.pruning import Pruning
-from substrat.daemon.clones.relocating import Relocating
-from substrat.daemon.clones.renaming import Renaming
-from substrat.daemon.clones.repository import Repositories
-from substrat.daemon.clones.restoring import Restoring
-from substrat.daemon.clones.setting_up import SettingUp
-from substrat.daemon.clones.wishes import CloneWishes
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.families.bell import Bell
 from substrat.daemon.families.families import Families
 from substrat.daemon.families.mcp_tools import ToolCalls
 from substrat.daemon.kernel import limits, sandbox_process, sockets
-from substrat.daemon.kernel.cgroups import Cgroups, find_cgroups
 from substrat.daemon.kernel.clocks import WallAlarm, steady
 from substrat.daemon.kernel.inotify import Watcher
-from substrat.daemon.network.filtered import Networks
-from substrat.daemon.sandboxes.prepare import SandboxPreparer
-from substrat.daemon.sandboxes.running import RunningSandboxes
-from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
-from substrat.daemon.sandboxes.turn_git import TurnGit
+from substrat.daemon.sandboxes.sandboxes import Sandboxes
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
 from substrat.daemon.servers.methods.services import Services
@@ -77,17 +48,9 @@ from substrat.daemon.state.store import Store
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns import without_records
-from substrat.daemon.turns.disk_watch import DiskWatch
-from substrat.daemon.turns.ending import EndStep, TurnEnd
 from substrat.daemon.turns.exec import ExecSessions
-from substrat.daemon.turns.preparation import TurnPreparation
-from substrat.daemon.turns.questions import TurnQuestions
-from substrat.daemon.turns.retention import Retention
-from substrat.daemon.turns.runner import TurnRunner
 from substrat.daemon.turns.running_turns import RunningTurns
-from substrat.daemon.turns.starting import TurnStarter
-from substrat.daemon.turns.workspace_look import WorkspaceLook
-from substrat.daemon.workspaces.protection import Protection
+from substrat.daemon.turns.turns import Turns
 from substrat.daemon.workspaces.user import User
 from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, StorageFailed
 from substrat.notify import Notifier
@@ -130,7 +93,7 @@ class DaemonSettings(NamedTuple):
     begin_anew: bool = False
 
 
-async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) -> None:  # noqa: PLR0915 - one a line
+async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) -> None:
     """Run a daemon until it is told to stop by SIGTERM, SIGINT or the operator; turns go on without it.
 
     Args:
@@ -152,151 +115,22 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         closing(WallAlarm()) as alarm,
         ExitStack() as undo,
     ):
-        journal = Journal(store, _stdout_finder(store, layout), now)
-        timer, points = Timer(now, alarm.wait), Failpoints(settings.environ)
-        sweep_wanted, turn_runs = Wakeup(), Wakeup()
-        trash = Trash(layout.trash, sweep_wanted.set)
-        clone_wanted = Wakeup()
-        turns = RunningTurns(layout, trash, points, turn_runs.set, clone_wanted.set)
-        user = User.current(settings.environ)
-        logins = Logins(user.home, settings.environ)
-        registry = Registry(store, journal, settings.config, now, steady, points, timer.ring_at, turns)
-        families = Families(registry, DiskGate(layout.state, now, timer.ring_at), logins.of)
-        reminders, inbox = Reminders(registry), Inbox(registry)
+        timer = Timer(now, alarm.wait)
         async with trio.open_nursery() as nursery:
-            bell = Bell(registry, families.overview, settings.environ, nursery)
-            groups, networks, sandboxes = find_cgroups(), Networks(), RunningSandboxes()
-            preparer = SandboxPreparer(registry, layout, user, settings.environ, groups)
-            preparer.set_limits()
-            checks = SpawnChecks(registry, layout, user, settings.environ, preparer)
-            findings = Findings(registry)
-            find_bubblewrap = preparer.machine.find_bubblewrap
-            protection = undo.enter_context(closing(Protection(registry, preparer.protector.placeholders)))
-            sessions = Sessions(registry, layout, user, trash, find_bubblewrap, preparer.unreadable.paths)
-            git_sandbox = GitSandbox(find_bubblewrap, preparer.unreadable.paths)
-            repositories = Repositories(git_sandbox, preparer.protector.borrowing)
-            wishes = CloneWishes(registry, repositories, layout.trees, checks.check_workspace)
-            keeping = Keeping(registry, git_sandbox, repositories, layout, user.home, preparer.protector.borrowing)
-            accounting = Accounting(registry, sessions, preparer.leave_out)
-            requests = AgentRequests(registry, sessions)
-            diffing = Diffing(git_sandbox, repositories)
-            places = ChildPlaces(registry, layout, repositories, wishes, keeping)
-            tools = AgentTools(registry, families.waits, ToolCalls(requests, families, reminders, inbox), places, diffing)
-            agent_server = AgentServer(points, tools.call, accounting.companion_called, registry.ssh_agent_of)
-            exec_sessions = ExecSessions(
-                registry=registry, preparer=preparer, cgroups=groups, networks=networks, layout=layout, watcher=watcher,
-                trash=trash, protection=protection, findings=findings, serve_agent=agent_server.serve, sandboxes=sandboxes,
-            )  # fmt: skip
-            setting_up = SettingUp(
-                registry=registry, sandbox=git_sandbox, repositories=repositories, layout=layout, user=user,
-                own_places=lambda: preparer.protector.own_places, run=exec_sessions.run_own,
-            )  # fmt: skip
-            making = Making(
-                registry=registry, waits=families.waits, sandbox=git_sandbox, repositories=repositories, trash=trash,
-                wanted=clone_wanted, directory=layout.trees, keeping=keeping, setting_up=setting_up, person=preparer.person,
-            )  # fmt: skip
-            disk_watch = DiskWatch(registry, accounting, layout, os.path.join(user.home, PROGRAM.places.chats), turn_runs)
-            preparation = TurnPreparation(
-                registry=registry, accounting=accounting, layout=layout, preparer=preparer, groups=groups,
-                protection=protection, findings=findings, sessions=sessions, refresh=making.refresh,
-            )  # fmt: skip
-            starter = TurnStarter(
-                registry=registry, accounting=accounting, layout=layout, groups=groups, networks=networks, watcher=watcher,
-                preparation=preparation, serve_agent=agent_server.serve, now=now, turns=turns, sandboxes=sandboxes,
-            )  # fmt: skip
-            turn_git = TurnGit(preparer, layout)
-            look = WorkspaceLook(
-                registry=registry, accounting=accounting, layout=layout, protector=preparer.protector, git=turn_git,
-                findings=findings,
-            )  # fmt: skip
-            end = TurnEnd(registry, accounting, sessions, groups, turns, sweep_wanted)
-            end_steps = (
-                EndStep("look at the workspace", look.look),
-                EndStep("tell shortages", end.tell_shortage),
-                EndStep("settle the chat", end.settle_chat),
-                EndStep("keep the clone", lambda over: keeping.keep(over.agent.id, (over.turn.id, over.turn.number))),
-                EndStep("account", end.account),
-                EndStep("remove the cgroup", end.remove_cgroup),
-            )
-            runner = TurnRunner(registry, layout, preparer.protector.placeholders, nursery, turns, starter, end_steps)
-            chats = Chats(user.home, find_bubblewrap, sessions.own_chats, preparer.unreadable.paths)
-            landing_wanted = Wakeup()
-            host_git = HostGit(git_sandbox, repositories, settings.environ, BranchMover(layout.trees))
-            landing_git = LandingGit(git_sandbox, repositories, host_git, settings.environ)
-            check_room = CheckRoom(
-                registry=registry, sandbox=git_sandbox, setting_up=setting_up, person=preparer.person,
-                machine=preparer.machine, unreadable=preparer.unreadable, layout=layout, user=user,
-                protector=preparer.protector, trash=trash,
-            )  # fmt: skip
-            landings = Landings(
-                registry=registry, repositories=repositories, git=landing_git, host=host_git, room=check_room,
-                queue=families.queue, wanted=landing_wanted,
-            )  # fmt: skip
-            allow_lists = AllowLists(registry, networks)
-            renaming = Renaming(registry, families.waits, repositories, git_sandbox, keeping, exec_sessions.check_none)
-            pruning = Pruning(registry, repositories, keeping, making, exec_sessions.check_none)
-            forgetting = Forgetting(registry, repositories, git_sandbox, renaming.being_given)
-            restore_wanted = Wakeup()
-            restoring = Restoring(
-                registry=registry, sandbox=git_sandbox, repositories=repositories, keeping=keeping, making=making,
-                diffing=diffing, wanted=restore_wanted, directory=layout.trees, borrowing=preparer.protector.borrowing,
-                check_unused=exec_sessions.check_none,
-            )  # fmt: skip
-            checkouts = Checkouts(registry, repositories, landing_git, host_git, lambda: preparer.protector.own_places)
-            relocating = Relocating(
-                registry, repositories, keeping, sessions, checks.check_workspace, exec_sessions.check_none
-            )
-            clones = Clones(
-                repositories=repositories, wishes=wishes, making=making, keeping=keeping, diffing=diffing,
-                landings=landings, pruning=pruning, forgetting=forgetting, restoring=restoring, relocating=relocating,
-                checkouts=checkouts,
-            )  # fmt: skip
-            services = Services(
-                requests=requests, families=families, objects=AgentObjects(registry, families.overview),
-                turns=TurnQuestions(turns, groups), preparer=preparer, checks=checks, cgroups=groups, layout=layout,
-                chats=chats, sessions=sessions, inbox=inbox, allow_lists=allow_lists, exec_sessions=exec_sessions,
-                findings=findings, clones=clones, renaming=renaming, settings=Settings(registry, allow_lists),
-                sandboxes=sandboxes, bell=bell, stop=nursery.cancel_scope.cancel,
-            )  # fmt: skip
-            operator_server = OperatorServer(services)
+            services = _build(settings, store, watcher, timer, nursery)
+            undo.callback(services.sandboxes.protection.close)
+            registry, points = services.registry, services.registry.points
             nursery.start_soon(watcher.deliver)
-            nursery.start_soon(journal.followers.run)
-            nursery.start_soon(protection.run)
-            nursery.start_soon(preparer.unreadable.keep)
-            await nursery.start(_obey_signals, settings, registry, preparer, bell, notifier, nursery.cancel_scope)
-            _set_aside_lost_turns(registry, layout, now())
-            await preparer.protector.find_all_git()
-            landings.take_up()
-            check_room.forget_earlier()
-            families.take_up()
-            await nursery.start(runner.run)
-            nursery.start_soon(making.run)
-            nursery.start_soon(landings.run)
-            nursery.start_soon(findings.run)
-            nursery.start_soon(renaming.finish)
-            nursery.start_soon(keeping.clear_quarantines)
-            nursery.start_soon(pruning.finish_removals)
-            nursery.start_soon(restoring.run)
-            _tidy_up(exec_sessions, preparer, registry, groups, nursery)
-            nursery.start_soon(groups.remove_late)
-            nursery.start_soon(Retention(registry, layout, trash, sweep_wanted, forgetting.sweep).run)
-            nursery.start_soon(disk_watch.run)
+            await nursery.start(_obey_signals, settings, services, notifier)
+            await _begin(services, nursery)
             nursery.start_soon(backup.keep, store, now, lambda: free_bytes(layout.state) - registry.config.disk.free)
-            bell.look_at_all()
-            nursery.start_soon(bell.run)
-            end_all_due = partial(end_due, registry, reminders.tell_due, families.waits.end_due, inbox.end_due)
-            end_all_due()
-
-            def ring() -> None:
-                end_all_due()
-                registry.admit()
-
-            nursery.start_soon(timer.run, ring)
+            _ring(services)
+            nursery.start_soon(timer.run, partial(_ring, services))
             points.before("operator socket made")
             held = sockets.inherited(settings.environ)
             listener = held or sockets.listen(os.path.join(layout.runtime, "daemon.sock"), 0o600)
             points.after("operator socket made")
-            await nursery.start(operator_server.serve, listener)
+            await nursery.start(OperatorServer(services).serve, listener)
             nursery.start_soon(notifier.feed_watchdog)
             _say_ready(notifier, registry, layout)
         points.at("daemon to be stopped")
@@ -304,6 +138,71 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         if held is None:
             _remove_socket(layout.runtime)
         log.info("stopped", turns_going_on=registry.running)
+
+
+def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Timer, nursery: trio.Nursery) -> Services:
+    """Build the rooms, each of what those below it have made."""
+    environ, layout, points, sweep_wanted = settings.environ, settings.layout, Failpoints(settings.environ), Wakeup()
+    journal, trash = Journal(store, _stdout_finder(store, layout), timer.now), Trash(layout.trash, sweep_wanted.set)
+    running, user = RunningTurns(layout, trash, points), User.current(environ)
+    registry = Registry(store, journal, settings.config, timer.now, steady, points, timer.ring_at, running)
+    state = State(
+        environ=environ, layout=layout, registry=registry, findings=Findings(registry), trash=trash, watcher=watcher
+    )
+    disk_gate = DiskGate(layout.state, timer.now, timer.ring_at)
+    families = Families(registry, disk_gate, Logins(user.home, environ).of)
+    sandboxes = Sandboxes(state, user)
+    chats = Chats(sandboxes, Sessions(state, sandboxes))
+    agents = Agents(registry, chats.sessions, sandboxes.networks, sandboxes.preparer.leave_out)
+    serve_agent = AgentServer(
+        points,
+        lambda *call: tools.call(*call),  # noqa: PLW0108 - the tools are built later
+        agents.accounting.companion_called,
+        registry.ssh_agent_of,
+    ).serve
+    exec_sessions = ExecSessions(state=state, sandboxes=sandboxes, serve_agent=serve_agent)
+    clones = Clones(
+        state=state, families=families, sandboxes=sandboxes, sessions=chats.sessions, wanted=running.clone_wanted,
+        run=exec_sessions.run_own, check_unused=exec_sessions.check_none,
+    )  # fmt: skip
+    calls = ToolCalls(agents.requests, families, agents.reminders, agents.inbox)
+    tools = AgentTools(registry, families.waits, calls, clones.places, clones.diffing)
+    turns = Turns(
+        state=state, accounting=agents.accounting, sandboxes=sandboxes, sessions=chats.sessions, clones=clones,
+        running=running, serve_agent=serve_agent, sweep_wanted=sweep_wanted, nursery=nursery,
+    )  # fmt: skip
+    return Services(
+        state=state, agents=agents, families=families, bell=Bell(registry, families.overview, environ, nursery),
+        sandboxes=sandboxes, chats=chats, clones=clones, turns=turns, exec_sessions=exec_sessions,
+        objects=AgentObjects(registry, families.overview), stop=nursery.cancel_scope.cancel,
+    )  # fmt: skip
+
+
+async def _begin(services: Services, nursery: trio.Nursery) -> None:
+    """Take up what an earlier daemon left, and start the rooms' tasks."""
+    registry, sandboxes, clones, turns = services.registry, services.sandboxes, services.clones, services.turns
+    nursery.start_soon(registry.journal.followers.run)
+    nursery.start_soon(sandboxes.protection.run)
+    nursery.start_soon(sandboxes.preparer.unreadable.keep)
+    _set_aside_lost_turns(registry, services.state.layout, registry.now())
+    await sandboxes.preparer.protector.find_all_git()
+    clones.take_up()
+    services.families.take_up()
+    await nursery.start(turns.runner.run)
+    clones.start(nursery)
+    nursery.start_soon(services.state.findings.run)
+    _tidy_up(services, nursery)
+    nursery.start_soon(sandboxes.cgroups.remove_late)
+    nursery.start_soon(turns.retention.run)
+    nursery.start_soon(turns.disk_watch.run)
+    services.bell.look_at_all()
+    nursery.start_soon(services.bell.run)
+
+
+def _ring(services: Services) -> None:
+    agents = services.agents
+    end_due(services.registry, agents.reminders.tell_due, services.families.waits.end_due, agents.inbox.end_due)
+    services.registry.admit()
 
 
 def _say_ready(notifier: Notifier, registry: Registry, layout: Layout) -> None:
@@ -314,26 +213,22 @@ def _say_ready(notifier: Notifier, registry: Registry, layout: Layout) -> None:
     limits.freeze_heap()
 
 
-def _tidy_up(
-    exec_sessions: ExecSessions, preparer: SandboxPreparer, registry: Registry, groups: Cgroups, nursery: trio.Nursery
-) -> None:
+def _tidy_up(services: Services, nursery: trio.Nursery) -> None:
     """Remove the remains of a daemon that was killed; on a full disk, as soon as there is room."""
-    exec_sessions.end_those_before()
+    services.exec_sessions.end_those_before()
+    placeholders = services.sandboxes.preparer.protector.placeholders
     try:
-        preparer.protector.placeholders.remove_unneeded()
+        placeholders.remove_unneeded()
     except StorageFailed:
-        nursery.start_soon(until_stored, preparer.protector.placeholders.remove_unneeded)
-    turns = (agent.turn for agent in registry.agents)
-    groups.sweep({turn.id for turn in turns if turn is not None and turn.outcome is None})
+        nursery.start_soon(until_stored, placeholders.remove_unneeded)
+    turns = (agent.turn for agent in services.registry.agents)
+    services.sandboxes.cgroups.sweep({turn.id for turn in turns if turn is not None and turn.outcome is None})
 
 
 async def _obey_signals(
     settings: DaemonSettings,
-    registry: Registry,
-    preparer: SandboxPreparer,
-    bell: Bell,
+    services: Services,
     notifier: Notifier,
-    everything: trio.CancelScope,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
@@ -341,23 +236,23 @@ async def _obey_signals(
         async for number in signals:
             if number != signal.SIGHUP:
                 log.info("stopping", signal=signal.Signals(number).name)
-                everything.cancel()
+                services.stop()
                 return
             notifier.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            _reload(settings, registry, preparer)
-            bell.look_at_all()
+            _reload(settings, services)
+            services.bell.look_at_all()
             notifier.send("READY=1")
 
 
-def _reload(settings: DaemonSettings, registry: Registry, preparer: SandboxPreparer) -> None:
+def _reload(settings: DaemonSettings, services: Services) -> None:
     """Read the configuration again; a broken one changes nothing."""
     try:
-        registry.config = configuration.load(settings.config_path, settings.environ, log.warning)
+        services.registry.config = configuration.load(settings.config_path, settings.environ, log.warning)
     except ConfigInvalid as problem:
         log.error("configuration not reloaded", reason=problem.message)  # noqa: TRY400 - the sentence says it all
         return
-    preparer.reconfigured()
-    registry.admit()
+    services.sandboxes.preparer.reconfigured()
+    services.registry.admit()
     log.info("configuration reloaded", path=settings.config_path)
 
 

@@ -21,7 +21,7 @@ class Timer:
     """
 
     def __init__(self, now: Callable[[], float], wait: Callable[[float], Awaitable[None]]) -> None:
-        self._now = now
+        self.now = now
         self._wait = wait
         self._times: list[float] = []
         self._waiting = trio.CancelScope()
@@ -41,7 +41,7 @@ class Timer:
                 await self._wait(self._times[0] if self._times else math.inf)
             if self._waiting.cancelled_caught:
                 continue
-            while self._times and self._times[0] <= self._now():
+            while self._times and self._times[0] <= self.now():
                 heapq.heappop(self._times)
             ring()
             await trio.lowlevel.checkpoint()

@@ -17,9 +17,8 @@ from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing, Works
 from substrat.inside import chatreader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sandbox.host import Bubblewrap
+    from substrat.daemon.chats.sessions import Sessions
+    from substrat.daemon.sandboxes.sandboxes import Sandboxes
 
 _CHATS = "/run/chats"
 _OWN = "/run/own"
@@ -72,16 +71,12 @@ class Chats:
     """Reads one user's chats.
 
     Args:
-        home: the user's home directory.
-        find_bubblewrap: returns bubblewrap.
-        own_chats: returns the chats of a workspace that are in their agents' own directories, by session.
-        unreadable: returns the paths of the operating system that the reader doesn't see.
+        sandboxes: knows how sandboxes are made here, and whose chats are read.
+        sessions: the chats that are in their agents' own directories.
     """
 
-    _home: str
-    _find_bubblewrap: Callable[[], Awaitable[Bubblewrap]]
-    _own_chats: Callable[[str], dict[str, str]] | None = None
-    _unreadable: Callable[[], Awaitable[tuple[str, ...]]] | None = None
+    _sandboxes: Sandboxes
+    sessions: Sessions
 
     async def list_all(self, workspace: str) -> list[Chat]:
         """List a workspace's chats, the newest first; a damaged one is listed with a sentence about the damage.
@@ -101,7 +96,7 @@ class Chats:
 
     async def _list_all(self, workspace: str) -> list[Chat]:
         folder = self._folder(workspace)
-        own = dict(list(self._own(workspace).items())[-_MOST_OWN:])
+        own = dict(list(self.sessions.own_chats(workspace).items())[-_MOST_OWN:])
         if os.path.isdir(folder):
             found = [msgspec.json.decode(line, type=Chat) for line in await self._read(folder, own, "list", _CHATS, _OWN)]
         elif own:
@@ -135,7 +130,7 @@ class Chats:
         own = {}
         store = os.path.join(self._folder(workspace), session, PROGRAM.places.chat_file)
         if PROGRAM.is_session_id(session) and not os.path.isfile(store):
-            folder, own = None, {name: path for name, path in self._own(workspace).items() if name == session}
+            folder, own = None, {name: path for name, path in self.sessions.own_chats(workspace).items() if name == session}
         if not PROGRAM.is_session_id(session) or (folder is None and not own):
             raise SessionMissing(
                 f"there is no session {session} of {workspace}: `substratctl sessions -w {shlex.quote(workspace)}` lists "
@@ -154,10 +149,7 @@ class Chats:
         return head, messages
 
     def _folder(self, workspace: str) -> str:
-        return os.path.join(self._home, PROGRAM.places.chats, PROGRAM.chats_folder(workspace))
-
-    def _own(self, workspace: str) -> dict[str, str]:
-        return self._own_chats(workspace) if self._own_chats is not None else {}
+        return os.path.join(self._sandboxes.user.home, PROGRAM.places.chats, PROGRAM.chats_folder(workspace))
 
     async def _read(self, folder: str | None, own: dict[str, str], *arguments: str) -> list[bytes]:
         """Run the reader.
@@ -176,8 +168,9 @@ class Chats:
         if folder is not None:
             physical = os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
             mounts += (Bind(physical, _CHATS, held=True),)
-        unreadable = await self._unreadable() if self._unreadable is not None else ()
-        done = await oneshot.run(await self._find_bubblewrap(), command, mounts, "/", unreadable)
+        preparer = self._sandboxes.preparer
+        unreadable = await preparer.unreadable.paths()
+        done = await oneshot.run(await preparer.machine.find_bubblewrap(), command, mounts, "/", unreadable)
         if done.status != 0:
             said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
             where = folder or next(iter(own.values()))

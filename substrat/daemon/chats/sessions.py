@@ -36,14 +36,10 @@ from substrat.errors import Refused, SandboxFailed, SessionMissing, SubstratErro
 from substrat.inside import chatcopier
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sandbox.host import Bubblewrap
     from substrat.core.agents.records import Agent
-    from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.state.layout import AgentDir, Layout
-    from substrat.daemon.state.trash import Trash
-    from substrat.daemon.workspaces.user import User
+    from substrat.daemon.agents.state import State
+    from substrat.daemon.sandboxes.sandboxes import Sandboxes
+    from substrat.daemon.state.layout import AgentDir
 
 log = structlog.get_logger("substrat.sessions")
 
@@ -109,20 +105,12 @@ class Sessions:
     """Moves the chats of one daemon's agents.
 
     Args:
-        registry: the agents.
-        layout: the daemon's directories.
-        user: whose chats they become.
-        trash: deletes directories.
-        find_bubblewrap: returns bubblewrap.
-        unreadable: returns the paths of the operating system that no sandbox sees.
+        state: the agents, and the places of their files.
+        sandboxes: knows how sandboxes are made here, and whose chats they become.
     """
 
-    _registry: Registry
-    _layout: Layout
-    _user: User
-    _trash: Trash
-    _find_bubblewrap: Callable[[], Awaitable[Bubblewrap]]
-    _unreadable: Callable[[], Awaitable[tuple[str, ...]]]
+    _state: State
+    _sandboxes: Sandboxes
 
     def own_chats(self, directory: str) -> dict[str, str]:
         """Return the chats of a workspace that are in their agents' own directories, by session.
@@ -131,16 +119,16 @@ class Sessions:
             directory: the workspace's physical path.
         """
         found = {}
-        for agent in self._registry.agents:
+        for agent in self._state.registry.agents:
             if agent.workspace == directory and agent.session is not None and not agent.session.stored:
-                own = self._layout.agent(agent.id).chat(directory, agent.session.id)
+                own = self._state.layout.agent(agent.id).chat(directory, agent.session.id)
                 if chat_places.is_chat(own):
                     found[agent.session.id] = own
         return found
 
     def is_stored(self, agent: Agent) -> bool:
         """Say whether an agent's session is among the user's chats, and the agent's."""
-        chat = chat_places.shared_chat(self._user, self._layout.agent(agent.id), agent)
+        chat = chat_places.shared_chat(self._sandboxes.user, self._state.layout.agent(agent.id), agent)
         return chat is not None and chat_places.is_chat(chat)
 
     def check_resumable(self, agent: Agent) -> None:
@@ -152,13 +140,13 @@ class Sessions:
         """
         if agent.session is None:
             return
-        place, session = self._layout.agent(agent.id), agent.session.id
-        if chat_places.is_anothers(self._user, place, agent):
+        place, session = self._state.layout.agent(agent.id), agent.session.id
+        if chat_places.is_anothers(self._sandboxes.user, place, agent):
             raise Refused(
                 f"the session {session} is among your chats and isn't {agent.name}'s: remove the agent, and let "
                 f"another one adopt it"
             )
-        if not chat_places.check_there(self._user, place, agent):
+        if not chat_places.check_there(self._sandboxes.user, place, agent):
             folder = os.path.join("~", PROGRAM.places.chats, PROGRAM.chats_folder(agent.workspace), session)
             raise SessionMissing(
                 f"the session {session} of {agent.name} is gone: {folder}/{PROGRAM.places.chat_file} doesn't exist; "
@@ -173,7 +161,7 @@ class Sessions:
         """
         if agent.session is None:
             return None
-        agent_dir, session = self._layout.agent(agent.id), agent.session.id
+        agent_dir, session = self._state.layout.agent(agent.id), agent.session.id
         try:
             await self._settle(agent, agent_dir, session)
         except NotMoved as problem:
@@ -197,15 +185,15 @@ class Sessions:
         """
         if agent.session is None:
             return
-        agent_dir, session = self._layout.agent(agent.id), agent.session.id
+        agent_dir, session = self._state.layout.agent(agent.id), agent.session.id
         own = agent_dir.chat(agent.workspace, session)
         try:
             if os.path.lexists(own):
                 target = agent_dir.chat(workspace, session)
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 os.rename(own, target)
-            if (shared := chat_places.shared_chat(self._user, agent_dir, agent)) is not None:
-                os.rename(shared, os.path.join(chat_places.make_chats_folder(self._user, workspace), session))
+            if (shared := chat_places.shared_chat(self._sandboxes.user, agent_dir, agent)) is not None:
+                os.rename(shared, os.path.join(chat_places.make_chats_folder(self._sandboxes.user, workspace), session))
         except OSError as problem:
             raise Refused(
                 f"the chat {problem.filename} can't be moved to {problem.filename2}: {problem.strerror}"
@@ -215,7 +203,7 @@ class Sessions:
         own = agent_dir.chat(agent.workspace, session)
         has_own, is_shared = await trio.to_thread.run_sync(self._find_chats, agent_dir, agent, own)
         if has_own and is_shared:
-            self._trash.discard(own)  # the move was cut short before its last step
+            self._state.trash.discard(own)  # the move was cut short before its last step
         elif has_own:
             await self._move(agent.id, agent_dir, own, agent.workspace, session)
 
@@ -225,7 +213,7 @@ class Sessions:
         A chat that an older version's turn has made among the user's is noted, and one that cursor-agent has emptied is
         removed: it deletes a chat without a whole turn, and can't delete the directory because that is a mount.
         """
-        shared = chat_places.shared_chat(self._user, agent_dir, agent)
+        shared = chat_places.shared_chat(self._sandboxes.user, agent_dir, agent)
         if shared is not None and agent.session is not None and not agent.session.stored:
             with suppress(OSError):
                 os.rmdir(shared)  # an empty one only
@@ -242,9 +230,9 @@ class Sessions:
             NotMoved: it can't be, or mustn't.
             OSError, SubstratError: it can't be.
         """
-        points = self._registry.points
-        await trio.to_thread.run_sync(chat_places.make_chats_folder, self._user, directory)
-        folder = chat_places.chats_of(self._user, directory)
+        points = self._state.registry.points
+        await trio.to_thread.run_sync(chat_places.make_chats_folder, self._sandboxes.user, directory)
+        folder = chat_places.chats_of(self._sandboxes.user, directory)
         if os.path.lexists(os.path.join(folder, session)):
             raise NotMoved(f"there is one of that name in {folder} already, which isn't this agent's")
         points.before("chat copied")
@@ -262,7 +250,7 @@ class Sessions:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLEANING_SECONDS):
                 await trio.to_thread.run_sync(remove_copies, folder, owner, abandon_on_cancel=True)
-        self._trash.discard(own)
+        self._state.trash.discard(own)
 
     async def _copy(self, source: str, target: str) -> None:
         command, shown = inside(chatcopier, _FROM, _TO)
@@ -272,7 +260,8 @@ class Sessions:
             Bind(target, _TO, writable=True, held=True),
         )
         try:
-            bubblewrap, unreadable = await self._find_bubblewrap(), await self._unreadable()
+            preparer = self._sandboxes.preparer
+            bubblewrap, unreadable = await preparer.machine.find_bubblewrap(), await preparer.unreadable.paths()
             done = await oneshot.run(bubblewrap, command, mounts, "/", unreadable)
         except WorkspaceUnusable as problem:
             raise NotMoved(problem.message) from None
@@ -291,13 +280,13 @@ class Sessions:
         Raises:
             SandboxFailed: it is there and can't be moved.
         """
-        if chat_places.session_is_stored(self._user, directory, session):
+        if chat_places.session_is_stored(self._sandboxes.user, directory, session):
             return
-        known = {agent.id for agent in self._registry.agents}
+        known = {agent.id for agent in self._state.registry.agents}
         found = await trio.to_thread.run_sync(self._find_without_records, known, directory, session)
         if found is None:
             return
-        agent_dir = self._layout.agent(found)
+        agent_dir = self._state.layout.agent(found)
         try:
             await self._move(found, agent_dir, agent_dir.chat(directory, session), directory, session)
         except (NotMoved, OSError) as problem:
@@ -305,17 +294,21 @@ class Sessions:
 
     def _find_without_records(self, known: set[str], directory: str, session: str) -> str | None:
         """Return which directory of an agent without records has a chat; it runs in a thread of its own."""
-        names = os.listdir(self._layout.agents) if os.path.isdir(self._layout.agents) else []
+        names = os.listdir(self._state.layout.agents) if os.path.isdir(self._state.layout.agents) else []
         for name in names:
-            if name not in known and chat_places.is_chat(self._layout.agent(name).chat(directory, session)):
+            if name not in known and chat_places.is_chat(self._state.layout.agent(name).chat(directory, session)):
                 return name
         return None
 
     async def keep(self, agent: Agent) -> None:
         """Move an agent's chat before its files are deleted, or set it aside where that can't be done."""
         reason = await self.settle(agent)
-        own = self._layout.agent(agent.id).chat(agent.workspace, agent.session.id) if agent.session is not None else None
+        own = (
+            self._state.layout.agent(agent.id).chat(agent.workspace, agent.session.id)
+            if agent.session is not None
+            else None
+        )
         if reason is None or own is None or not chat_places.is_chat(own):
             return
-        kept = damaged_files.set_aside(own, self._layout, self._registry.now())
+        kept = damaged_files.set_aside(own, self._state.layout, self._state.registry.now())
         log.warning("a removed agent's chat is set aside", agent=agent.name, reason=reason, kept=kept)

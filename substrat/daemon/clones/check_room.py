@@ -37,16 +37,10 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
-    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.state import State
     from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.setting_up import SettingUp
-    from substrat.daemon.sandboxes.machine import Machine
-    from substrat.daemon.sandboxes.person_git import PersonGitReader
-    from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
-    from substrat.daemon.state.layout import Layout
-    from substrat.daemon.state.trash import Trash
-    from substrat.daemon.workspaces.protector import WorkspaceProtector
-    from substrat.daemon.workspaces.user import User
+    from substrat.daemon.sandboxes.sandboxes import Sandboxes
 
 _TREE = "/run/substrat/tree"
 # Puts commit $1 in the place of what the agent has there, or into an empty directory, in a repository with the objects of
@@ -90,28 +84,16 @@ class CheckRoom:
     """Runs the checks of one daemon.
 
     Args:
-        registry: the agents.
-        sandbox: runs git.
+        state: the agents, and the places of their files.
+        sandboxes: knows how sandboxes are made here.
+        git: runs git.
         setting_up: sets rooms up.
-        person: reads the person's git configuration, which may have git-lfs.
-        machine: finds bubblewrap.
-        unreadable: finds the paths of the operating system that are hidden.
-        layout: the daemon's directories.
-        user: who agents are.
-        protector: knows the objects that clones may borrow, and the daemon's own directories.
-        trash: removes directories.
     """
 
-    _registry: Registry
-    _sandbox: GitSandbox
+    _state: State
+    _sandboxes: Sandboxes
+    _git: GitSandbox
     _setting_up: SettingUp
-    _person: PersonGitReader
-    _machine: Machine
-    _unreadable: UnreadablePaths
-    _layout: Layout
-    _user: User
-    _protector: WorkspaceProtector
-    _trash: Trash
 
     async def check(self, agent: Agent, clone: Clone, commit: str, command: str) -> Check:
         """Run a command on a commit's files, while no sandbox can write in the clone.
@@ -130,23 +112,25 @@ class CheckRoom:
         try:
             return await self._while_disk_lasts(clone, lambda: self._check(agent, clone, place, commit, command))
         finally:
-            self._trash.discard(place)
+            self._state.trash.discard(place)
 
     async def _check(self, agent: Agent, clone: Clone, place: str, commit: str, command: str) -> Check:
-        bubblewrap, config = await self._machine.find_bubblewrap(), self._registry.config.clone
-        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._protector.borrowing)
-        lent = (Tmpfs("/run", 1 << 20), *clone_mounts.object_mounts(objects, f"{self._layout.trees}/empty"))
+        bubblewrap, config = await self._sandboxes.preparer.machine.find_bubblewrap(), self._state.registry.config.clone
+        objects = await trio.to_thread.run_sync(
+            clone_mounts.find_objects, clone, self._sandboxes.preparer.protector.borrowing
+        )
+        lent = (Tmpfs("/run", 1 << 20), *clone_mounts.object_mounts(objects, f"{self._state.layout.trees}/empty"))
         is_set_up = config.check_room == "setup"
         files, why_empty = _empty(clone, place), None
         if not is_set_up:
             files, why_empty = await self._files(bubblewrap, clone, place, lent)
         line = ("/bin/sh", "-c", _PUT, "sh", commit, *(shown for shown, _ in clone_mounts.shown_objects(objects)))
-        lfs = (await self._person.read(agent)).lfs
+        lfs = (await self._sandboxes.preparer.person.read(agent)).lfs
         variables = {
             "PATH": self._path(), "GIT_LFS_SKIP_DOWNLOAD_ERRORS": "1",
             **tame_git.variables({**tame_git.AGENTS, **({**lfs, **OFFLINE} if lfs else {})}),
         }  # fmt: skip
-        done = await self._sandbox.run(line, (*lent, *self._tools(), files), clone.repository, variables=variables)
+        done = await self._git.run(line, (*lent, *self._tools(), files), clone.repository, variables=variables)
         if done.status:
             raise Refused(f"{clone.name}'s merged files can't be put where its check is to run: {said(done)}")
         mounts = (*self._surroundings(agent, place), *lent, files)
@@ -166,7 +150,7 @@ class CheckRoom:
             async def watch() -> None:
                 nonlocal short
                 while True:
-                    short = disk_gate.shortage(self._layout.trees, self._registry.config.disk.free)
+                    short = disk_gate.shortage(self._state.layout.trees, self._state.registry.config.disk.free)
                     if short is not None:
                         nursery.cancel_scope.cancel()
                     await trio.sleep(_LOOK_SECONDS)
@@ -185,9 +169,9 @@ class CheckRoom:
 
     def forget_earlier(self) -> None:
         """Remove the rooms that a killed daemon has left."""
-        for name in os.listdir(self._layout.trees) if os.path.isdir(self._layout.trees) else ():
+        for name in os.listdir(self._state.layout.trees) if os.path.isdir(self._state.layout.trees) else ():
             if name.startswith(_PREFIX):
-                self._trash.discard(f"{self._layout.trees}/{name}")
+                self._state.trash.discard(f"{self._state.layout.trees}/{name}")
 
     async def _files(
         self, bubblewrap: Bubblewrap, clone: Clone, place: str, lent: tuple[Mount, ...]
@@ -201,7 +185,7 @@ class CheckRoom:
         line = ("/bin/sh", "-c", _COPY, "sh", str(_COPIED_BYTES))
         mounts = (*lent, Bind(clone.tree, _TREE, held=True), copy)
         try:
-            done = await self._sandbox.run(line, mounts, clone.repository, seconds=_COPY_SECONDS)
+            done = await self._git.run(line, mounts, clone.repository, seconds=_COPY_SECONDS)
         except TookTooLong:
             why = f"to copy them takes longer than {_COPY_SECONDS:g} s"
         else:
@@ -219,11 +203,11 @@ class CheckRoom:
         if clone.base is None:
             return None
         out = f"{place}/setup"
-        found = await self._setting_up.read(clone, f"{place}/upper", out, f"{self._layout.trees}/empty")
+        found = await self._setting_up.read(clone, f"{place}/upper", out, f"{self._state.layout.trees}/empty")
         if not found.commands:
             return None
         line, needs = setting_up.prepared(found.commands, out)
-        seconds = self._registry.config.clone.setup_seconds
+        seconds = self._state.registry.config.clone.setup_seconds
         status, printed = await self._run(
             bubblewrap, line, (*mounts, *needs), clone.workspace, seconds, setting_up.VARIABLES
         )
@@ -239,9 +223,9 @@ class CheckRoom:
         more: Mapping[str, str] | None = None,
     ) -> tuple[int | None, bytes]:
         """Run a program with the agent's variables; returns its exit status, None if its time was up, and its output."""
-        config = self._registry.config
+        config = self._state.registry.config
         line = ("/bin/sh", "-c", _RUN, "sh", *words)
-        variables = {"HOME": self._user.home, "PATH": self._path(), **(more or {})}
+        variables = {"HOME": self._sandboxes.user.home, "PATH": self._path(), **(more or {})}
         memory = host.memory(config.sandbox.memory) if config.sandbox.process_memory else None
         limits = host.limits(config.sandbox.open_files, config.sandbox.processes, memory)
         try:
@@ -250,7 +234,7 @@ class CheckRoom:
                 line,
                 mounts,
                 workdir,
-                await self._unreadable.paths(),
+                await self._sandboxes.preparer.unreadable.paths(),
                 seconds,
                 limits=limits,
                 variables=variables,
@@ -261,35 +245,35 @@ class CheckRoom:
 
     def _make(self, agent: Agent) -> str:
         """Make the room's directories, and the file of variables, which others would see among arguments."""
-        os.makedirs(self._layout.trees, mode=0o700, exist_ok=True)
-        place = tempfile.mkdtemp(prefix=_PREFIX, dir=self._layout.trees)
+        os.makedirs(self._state.layout.trees, mode=0o700, exist_ok=True)
+        place = tempfile.mkdtemp(prefix=_PREFIX, dir=self._state.layout.trees)
         for name in ("upper", "work", "copy", "setup"):
             os.mkdir(f"{place}/{name}")
-        given = {**self._registry.config.agent.env, **dict(agent.settings.environment)}
+        given = {**self._state.registry.config.agent.env, **dict(agent.settings.environment)}
         with open(f"{place}/variables", "w", encoding="utf-8", errors="surrogateescape") as file:
             file.writelines(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
         return place
 
     def _surroundings(self, agent: Agent, place: str) -> tuple[Mount, ...]:
         """Return the home, and the tools in it."""
-        size, home = self._registry.config.sandbox.memory_dir_bytes, self._user.home
+        size, home = self._state.registry.config.sandbox.memory_dir_bytes, self._sandboxes.user.home
         return (
             Tmpfs(home, size, 0o700),
             Tmpfs("/tmp", size, 0o1777),  # noqa: S108 - its own
-            Bind(self._layout.agent(agent.id).cache, f"{home}/.cache", optional=True),
+            Bind(self._state.layout.agent(agent.id).cache, f"{home}/.cache", optional=True),
             *self._tools(),
             Bind(f"{place}/variables", _VARIABLES),
         )
 
     def _tools(self) -> tuple[Mount, ...]:
         """Return the mounts of what the configuration shows to agents; git-lfs may be among it."""
-        config = self._registry.config.agent
+        config = self._state.registry.config.agent
         shown = tuple(dict.fromkeys((*config.bind_ro, *config.path)))
-        covers = build_spec.covers(shown, self._protector.own_places)
+        covers = build_spec.covers(shown, self._sandboxes.preparer.protector.own_places)
         return (*(Bind(path, path, optional=True) for path in shown), *covers)
 
     def _path(self) -> str:
-        return ":".join((*self._registry.config.agent.path, build_spec.PATH))
+        return ":".join((*self._state.registry.config.agent.path, build_spec.PATH))
 
 
 def _empty(clone: Clone, place: str) -> Mount:

@@ -11,7 +11,6 @@ from substrat.errors import NotFound, Refused
 if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.repository import Repositories
 
 MOST_TEXT = 4 << 20
@@ -43,12 +42,10 @@ class Diffing:
     """Compares kept work.
 
     Args:
-        sandbox: runs git.
         repositories: the users' repositories.
     """
 
-    def __init__(self, sandbox: GitSandbox, repositories: Repositories) -> None:
-        self._sandbox = sandbox
+    def __init__(self, repositories: Repositories) -> None:
         self._repositories = repositories
 
     async def difference(
@@ -137,7 +134,7 @@ class Diffing:
 
     async def _git(self, clone: Clone, arguments: tuple[str, ...], fine: tuple[int, ...] = (0,)) -> bytes:
         mounts = self._repositories.reading(clone.git_dir)
-        return await self._sandbox.git(arguments, mounts, clone.git_dir, seconds=_SECONDS, fine=fine)
+        return await self._repositories.sandbox.git(arguments, mounts, clone.git_dir, seconds=_SECONDS, fine=fine)
 
 
 def _at_turn(clone: Clone, kept: dict[int, str], turn: int) -> str:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.left_refs import RefsLook
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.repository import Repositories
 
 log = structlog.get_logger("substrat.forgetting")
@@ -85,16 +84,12 @@ class Forgetting:
     Args:
         registry: the agents.
         repositories: the users' repositories.
-        sandbox: runs git.
         being_given: the names that agents are just given, whose refs are made before.
     """
 
-    def __init__(
-        self, registry: Registry, repositories: Repositories, sandbox: GitSandbox, being_given: Collection[str]
-    ) -> None:
+    def __init__(self, registry: Registry, repositories: Repositories, being_given: Collection[str]) -> None:
         self._registry = registry
         self._repositories = repositories
-        self._sandbox = sandbox
         self._being_given = being_given
         self._looked_at: dict[str, float] = {}
 
@@ -174,9 +169,11 @@ class Forgetting:
 
     async def _look(self, common: str) -> list[_Seen]:
         """Look at the refs of the agents of a repository that are over, and note since when their work has landed."""
-        refs = await refs_look.refs_by_name(self._sandbox, self._repositories, common)
+        refs = await refs_look.refs_by_name(self._repositories.sandbox, self._repositories, common)
         over = self._over(common, refs)
-        looks = await refs_look.look(self._sandbox, self._repositories, common, [left for left, _ in over.values()])
+        looks = await refs_look.look(
+            self._repositories.sandbox, self._repositories, common, [left for left, _ in over.values()]
+        )
         now = self._registry.now()
         seen = [
             _Seen(decisions.noted(left, looks[name], now), clone, refs[name], looks[name])

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.drivers import GitSettings, Programs
     from substrat.core.workspaces.landing import Landing
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.moving import BranchMover, Ready
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
@@ -66,16 +65,12 @@ class HostGit:
     """Runs git on the host.
 
     Args:
-        sandbox: runs the git that only looks.
         repositories: the users' repositories.
         environ: the daemon's own environment.
         mover: moves a branch where it is checked out.
     """
 
-    def __init__(
-        self, sandbox: GitSandbox, repositories: Repositories, environ: Mapping[str, str], mover: BranchMover
-    ) -> None:
-        self._sandbox = sandbox
+    def __init__(self, repositories: Repositories, environ: Mapping[str, str], mover: BranchMover) -> None:
         self._repositories = repositories
         wanted = {"PATH", "HOME", "XDG_CONFIG_HOME", "LANG"}
         self._environ = {name: value for name, value in environ.items() if name in wanted}
@@ -201,7 +196,7 @@ class HostGit:
 
     async def has_begun(self, clone: Clone, path: str, commit: str) -> bool:
         """Say whether a daemon that was killed has begun to make a linked worktree there, of the same commit."""
-        done = await self._sandbox.run(
+        done = await self._repositories.sandbox.run(
             ("git", "worktree", "list", "--porcelain", "-z"), self._repositories.reading(clone.git_dir),
             variables={"GIT_DIR": clone.git_dir},
         )  # fmt: skip

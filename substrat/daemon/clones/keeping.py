@@ -42,10 +42,8 @@ if TYPE_CHECKING:
 
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.repository import Imported, Repositories
     from substrat.daemon.state.layout import Layout
-    from substrat.daemon.workspaces.git_places import Borrowing
 
 log = structlog.get_logger("substrat.keeping")
 
@@ -86,19 +84,15 @@ class Keeping:
 
     Args:
         registry: the agents.
-        sandbox: runs git.
         repositories: the users' repositories.
         layout: the daemon's directories.
         home: the user's home.
-        borrowing: the objects that may be borrowed.
     """
 
     _registry: Registry
-    _sandbox: GitSandbox
     _repositories: Repositories
     _layout: Layout
     _home: str
-    _borrowing: Borrowing
     _locks: dict[str, trio.Lock] = attrs.field(init=False, factory=dict)
     _refused: dict[str, dict[_Commits, tuple[int, str]]] = attrs.field(init=False, factory=dict)
 
@@ -236,7 +230,7 @@ class Keeping:
     async def _bundle(self, clone: Clone, out: str, *, is_last: bool, takes_asides: bool) -> Report:
         # A last keep comes also before a clone is put back in which the agent has replaced directories.
         find_objects = clone_mounts.find_objects if is_last else clone_mounts.prepare
-        objects = await trio.to_thread.run_sync(find_objects, clone, self._borrowing)
+        objects = await trio.to_thread.run_sync(find_objects, clone, self._repositories.borrowing)
         kept = clone.kept
         # A base of the user's uncommitted changes comes into his repository with the first keep, its parent is there.
         known = [f"{clone.base}^" if clone.with_wip else clone.base] if clone.base is not None else []
@@ -262,7 +256,9 @@ class Keeping:
         most = self._registry.config.clone.bundle_bytes
         self._registry.points.before("bundle made")
         try:
-            done = await self._sandbox.run(line, mounts, seconds=_SECONDS, file_bytes=most, variables=variables)
+            done = await self._repositories.sandbox.run(
+                line, mounts, seconds=_SECONDS, file_bytes=most, variables=variables
+            )
         except TookTooLong as late:
             raise TookTooLong(
                 f"git didn't come to an end within {_SECONDS:g} s: a filter of its `.gitattributes` that hangs, or a very "

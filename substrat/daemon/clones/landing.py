@@ -30,6 +30,7 @@ from substrat.core.workspaces.landing_outcome import (
     Outcome,
     uncommitted,
 )
+from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.clones import lfs_objects
 from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.standing import Standing
     from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.wakeup import Wakeup
     from substrat.daemon.clones.check_room import CheckRoom
     from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.landing_git import LandingGit
@@ -101,7 +101,6 @@ class Landings:
         host: moves the branch.
         room: runs checks.
         queue: lets them begin.
-        wanted: is set when a landing was asked for.
     """
 
     _registry: Registry
@@ -110,7 +109,7 @@ class Landings:
     _host: HostGit
     _room: CheckRoom
     _queue: Queue
-    _wanted: Wakeup
+    _wanted: Wakeup = attrs.field(init=False, factory=Wakeup)
     _records: LandingRecords = attrs.field(init=False)
     _busy: set[tuple[str, str]] = attrs.field(init=False, factory=set)
     _heard_by: Counter[str] = attrs.field(init=False, factory=Counter)

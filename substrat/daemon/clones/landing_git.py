@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.drivers import GitSettings
     from substrat.core.workspaces.landing import Landing
     from substrat.core.workspaces.standing import Standing
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.persons_git import PersonsGit
     from substrat.daemon.clones.repository import Repositories
@@ -177,14 +176,12 @@ class LandingGit:
     """Runs git for landings.
 
     Args:
-        sandbox: runs git.
         repositories: the users' repositories.
         host: asks git on the host what it is configured to do.
         environ: the daemon's own environment.
     """
 
-    def __init__(self, sandbox: GitSandbox, repositories: Repositories, host: HostGit, environ: Mapping[str, str]) -> None:
-        self._sandbox = sandbox
+    def __init__(self, repositories: Repositories, host: HostGit, environ: Mapping[str, str]) -> None:
         self._repositories = repositories
         self._environ = environ
         self._persons = PersonsGitReader(host, environ)
@@ -245,7 +242,7 @@ class LandingGit:
     async def _preview(
         self, clone: Clone, persons: PersonsGit, words: tuple[str, ...], mounts: tuple[Mount, ...], who: Mapping[str, str]
     ) -> Preview:
-        done = await self._sandbox.run(
+        done = await self._repositories.sandbox.run(
             ("/bin/sh", "-c", _PREVIEW, "sh", *words), (*mounts, *persons.mounts),
             variables={"GIT_DIR": clone.git_dir, **_INDEX, **persons.variables, **who}, seconds=_PREVIEW_SECONDS,
         )  # fmt: skip
@@ -309,7 +306,7 @@ class LandingGit:
         """Raise `Refused` while changes aren't committed that went along into the clone: they would land with it."""
         places = await trio.to_thread.run_sync(self._repositories.places, clone.repository)
         mounts = (Bind(places.top, places.top, held=True), *self._repositories.reading(clone.git_dir), *persons.mounts)
-        changed = await self._sandbox.git(
+        changed = await self._repositories.sandbox.git(
             ("status", "--porcelain", "--ignore-submodules=dirty"), mounts, places.own,
             variables={"GIT_WORK_TREE": places.top, **persons.variables},
         )  # fmt: skip
@@ -325,7 +322,7 @@ class LandingGit:
     ) -> OneshotResult:
         """Run a script with its arguments where git can only read; raises `GitFailed`."""
         text, *words = script
-        done = await self._sandbox.run(
+        done = await self._repositories.sandbox.run(
             ("/bin/sh", "-c", text, "sh", *words), self._repositories.reading(clone.git_dir),
             variables={"GIT_DIR": clone.git_dir, **(variables or {})},
         )  # fmt: skip

@@ -33,15 +33,13 @@ from substrat.inside.clone.git import CHECKOUT, REPOSITORY, TREE
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.change import Change
-    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.state import State
     from substrat.daemon.agents.wakeup import Wakeup
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.keeping import Keeping
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.clones.setting_up import SettingUp
     from substrat.daemon.families.waits import Waits
     from substrat.daemon.sandboxes.person_git import PersonGitReader
-    from substrat.daemon.state.trash import Trash
     from substrat.daemon.workspaces.git_places import GitPlaces
 
 log = structlog.get_logger("substrat.making")
@@ -76,25 +74,19 @@ class Making:
     """Makes the clones of one daemon's agents.
 
     Args:
-        registry: the agents.
+        state: the agents, and the places of their files.
         waits: their waits for others.
-        sandbox: runs git.
         repositories: the users' repositories.
-        trash: deletes directories.
         wanted: is set when an agent wants a clone.
-        directory: where the daemon's own trees are, unless the configuration says otherwise.
         keeping: keeps the work of a child's parent first.
         setting_up: sets them up.
         person: reads the person's git configuration, which may have git-lfs.
     """
 
-    _registry: Registry
+    _state: State
     _waits: Waits
-    _sandbox: GitSandbox
     _repositories: Repositories
-    _trash: Trash
     _wanted: Wakeup
-    _directory: str
     _keeping: Keeping
     _setting_up: SettingUp
     _person: PersonGitReader
@@ -108,17 +100,17 @@ class Making:
         async with trio.open_nursery() as nursery:
             while True:
                 self._wanted.clear()
-                for agent in self._registry.agents:
+                for agent in self._state.registry.agents:
                     if self._is_to_begin(agent):
                         self._busy[agent.id], self._done[agent.id] = trio.CancelScope(), trio.Event()
                         nursery.start_soon(self._prepare, agent.id, limiter)
                 for agent_id, scope in self._busy.items():
-                    if (found := self._registry.get(agent_id)) is None or found.phase == Phase.ENDED:
+                    if (found := self._state.registry.get(agent_id)) is None or found.phase == Phase.ENDED:
                         scope.cancel()
                 await self._wanted.wait()
 
     def _is_to_begin(self, agent: Agent) -> bool:
-        return _is_wanting(agent) and agent.id not in self._busy and self._registry.holds.reason(agent.id) is None
+        return _is_wanting(agent) and agent.id not in self._busy and self._state.registry.holds.reason(agent.id) is None
 
     async def stop(self, agent_id: str) -> None:
         """Stop making or setting up an agent's clone, and wait until nothing of that runs any more."""
@@ -130,7 +122,7 @@ class Making:
         """Bring one agent's clone to its end, ready or failed; an oddity fails this agent alone."""
         try:
             with self._busy[agent_id]:
-                while (agent := self._registry.get(agent_id)) is not None and _is_wanting(agent):
+                while (agent := self._state.registry.get(agent_id)) is not None and _is_wanting(agent):
                     await self._next_stage(agent, limiter)
         finally:
             del self._busy[agent_id]
@@ -162,24 +154,24 @@ class Making:
     async def _make(self, agent: Agent, clone: Clone) -> Clone:
         """Make a clone in its place; raises `SubstratError`."""
         base = clone.base
-        if clone.source is not None and (parent := self._registry.get(clone.source)) is not None and base is None:
+        if clone.source is not None and (parent := self._state.registry.get(clone.source)) is not None and base is None:
             base = await self._head_of(parent)
         places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
         being_made = f"{clone.tree}.new"
         await trio.to_thread.run_sync(self._clear, clone.tree, being_made)
-        self._trash.sweep_soon()
+        self._state.trash.sweep_soon()
         lfs = (await self._person.read(agent)).lfs
         request = {**_request(clone, places), "task": "make", "base": base, "wip": clone.with_wip, "lfs": lfs}
-        self._registry.points.before("tree made")
+        self._state.registry.points.before("tree made")
         made = msgspec.json.decode(await self._do(being_made, places, request, with_wip=clone.with_wip), type=Made)
         await trio.to_thread.run_sync(os.rename, being_made, clone.tree)
-        self._registry.points.after("tree made")
+        self._state.registry.points.after("tree made")
         if not made.has_setup:
             self._plain.add(agent.id)
         if base is not None:
-            self._registry.points.before("base noted")
+            self._state.registry.points.before("base noted")
             await self._repositories.update_refs(clone.git_dir, {clone.ref("base"): (base, None)})
-            self._registry.points.after("base noted")
+            self._state.registry.points.after("base noted")
         return replace(clone, base=made.base, with_wip=made.base != base)
 
     async def _head_of(self, parent: Agent) -> str | None:
@@ -191,15 +183,15 @@ class Making:
 
     def _clear(self, tree: str, being_made: str) -> None:
         """Throw away a begun clone, and make the empty directory of the new one."""
-        for directory in (self._directory, os.path.dirname(tree)):
+        for directory in (self._state.layout.trees, os.path.dirname(tree)):
             prepare_directory(directory)
         for path in (tree, being_made):
-            self._trash.put(path)
+            self._state.trash.put(path)
         os.mkdir(being_made, 0o700)
 
     def _empty(self) -> str:
         """Return the path of an empty file that lies beside the trees."""
-        path = os.path.join(self._directory, "empty")
+        path = os.path.join(self._state.layout.trees, "empty")
         with open(path, "a", encoding="utf-8"):
             return path
 
@@ -207,7 +199,7 @@ class Making:
         self, tree: str | None, places: GitPlaces, request: dict[str, object], *, with_wip: bool = False
     ) -> bytes:
         """Have a task done on a tree, None for a look at the repository, and return the answer."""
-        given = self._registry.config.agent
+        given = self._state.registry.config.agent
         mounts: tuple[Mount, ...] = (
             Bind(tree, TREE, writable=True, held=True) if tree is not None else Tmpfs(TREE, 1 << 20),
             Bind(places.common, REPOSITORY, held=True),
@@ -218,7 +210,7 @@ class Making:
         )
         line, shown = clone_program(request)
         variables = {"PATH": ":".join((*given.path, build_spec.PATH))}
-        done = await self._sandbox.run(line, (*shown, *mounts), seconds=_SECONDS, variables=variables)
+        done = await self._repositories.sandbox.run(line, (*shown, *mounts), seconds=_SECONDS, variables=variables)
         if done.status:
             raise SandboxFailed(f"the clone of {places.top} can't be made: {said(done)}")
         return done.output
@@ -229,9 +221,9 @@ class Making:
         """Set a clone up, and return what was done, None for nothing; raises `SubstratError`."""
         if agent.id in self._plain:
             return None
-        self._registry.points.before("clone set up")
+        self._state.registry.points.before("clone set up")
         done = await self._setting_up.set_up(agent, clone, self._empty())
-        self._registry.points.after("clone set up")
+        self._state.registry.points.after("clone set up")
         return done
 
     # A spawn
@@ -244,7 +236,7 @@ class Making:
         lfs = (await self._person.read(agent)).lfs
         try:
             places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
-            await trio.to_thread.run_sync(prepare_directory, self._directory)
+            await trio.to_thread.run_sync(prepare_directory, self._state.layout.trees)
             request = {**_request(clone, places), "task": "look", "base": clone.base, "lfs": lfs}
             found = msgspec.json.decode(await self._do(None, places, request), type=Unfilled)
         except SubstratError as problem:
@@ -260,8 +252,8 @@ class Making:
         if agent.clone is None:
             return
         places = await trio.to_thread.run_sync(self._repositories.places, agent.clone.workspace)
-        await trio.to_thread.run_sync(prepare_directory, self._directory)
-        descendants = self._registry.family(agent)[1:]
+        await trio.to_thread.run_sync(prepare_directory, self._state.layout.trees)
+        descendants = self._state.registry.family(agent)[1:]
         heads = {one.clone.name: one.clone.kept.head for one in descendants if one.clone is not None}
         known = {name: head for name, head in heads.items() if head is not None}
         request = {**_request(agent.clone, places), "task": "refresh", "agents": known}
@@ -277,30 +269,30 @@ class Making:
     # Commits
 
     def _made(self, agent_id: str, made: Clone) -> None:
-        agent = self._registry.get(agent_id)
+        agent = self._state.registry.get(agent_id)
         if agent is None or agent.phase == Phase.ENDED:
             return
-        with self._registry.change("clone made") as change:
+        with self._state.registry.change("clone made") as change:
             change.step_clone(made, CloneEvent.MADE)
             at = f" at {made.base[:12]}" if made.base else ""
             text = f"its clone of {made.repository} is made: branch {made.branch}{at}"
             change.record(DaemonEvent(agent.id, None, "clone:created", text))
 
     def _ready(self, agent_id: str, done: str | None) -> None:
-        agent = self._registry.get(agent_id)
+        agent = self._state.registry.get(agent_id)
         if agent is None or agent.clone is None:
             return
-        with self._registry.change("clone set up") as change:
+        with self._state.registry.change("clone set up") as change:
             change.step_clone(agent.clone, CloneEvent.SET_UP)
             if done is not None:
                 change.record(DaemonEvent(agent.id, None, "clone:setup", done))
 
     def _failed(self, agent_id: str, message: str) -> None:
-        agent = self._registry.get(agent_id)
+        agent = self._state.registry.get(agent_id)
         if agent is None or agent.clone is None:
             return
         kind = "clone:setup-failed"
-        with self._registry.change("clone failed") as change:
+        with self._state.registry.change("clone failed") as change:
             agent = replace(agent, clone=change.step_clone(replace(agent.clone, error=message), CloneEvent.FAILED))
             (failed,) = change.record(DaemonEvent(agent.id, None, kind, message))
             change.step(agent, Event.UNPREPARED)
@@ -308,9 +300,9 @@ class Making:
 
     def _tell_parent(self, change: Change, agent: Agent, message: str, failed: int) -> None:
         """Tell the parent that has given a child its task that it has nowhere to work, unless a wait tells it."""
-        waiting = self._registry.store.waiting_items(agent.id)
+        waiting = self._state.registry.store.waiting_items(agent.id)
         asked = {item.sender for item in waiting if item.kind is not ItemKind.MESSAGE}
-        parent = self._registry.get(agent.parent)
+        parent = self._state.registry.get(agent.parent)
         if parent is None or parent.id not in asked or parent.phase in {Phase.ENDING, Phase.ENDED}:
             return
         if self._waits.awaits(parent, agent):

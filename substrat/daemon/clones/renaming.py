@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.keeping import Keeping
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.families.waits import Waits
@@ -44,7 +43,6 @@ class Renaming:
         registry: the agents.
         waits: their waits for others.
         repositories: the users' repositories.
-        sandbox: runs git.
         keeping: keeps the work in clones, and not while refs are moved.
         check_unused: raises `Refused` if a command of a person's runs in an agent's sandbox.
     """
@@ -52,7 +50,6 @@ class Renaming:
     _registry: Registry
     _waits: Waits
     _repositories: Repositories
-    _sandbox: GitSandbox
     _keeping: Keeping
     _check_unused: Callable[[Agent], None]
     being_given: set[str] = attrs.field(init=False, factory=set)
@@ -152,7 +149,7 @@ class Renaming:
 
     async def _refs(self, git_dir: str, name: str) -> dict[str, str]:
         form = ("for-each-ref", "--format=%(refname) %(objectname)", f"{PREFIX}{name}/")
-        listed = await self._sandbox.git(form, self._repositories.reading(git_dir), git_dir)
+        listed = await self._repositories.sandbox.git(form, self._repositories.reading(git_dir), git_dir)
         pairs = (line.rpartition(" ") for line in os.fsdecode(listed).splitlines())
         return {ref: commit for ref, _, commit in pairs}
 

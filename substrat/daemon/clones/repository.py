@@ -220,20 +220,20 @@ class Repositories:
     """
 
     def __init__(self, sandbox: GitSandbox, borrowing: Borrowing) -> None:
-        self._sandbox = sandbox
-        self._borrowing = borrowing
+        self.sandbox = sandbox
+        self.borrowing = borrowing
 
     def places(self, workspace: str) -> GitPlaces:
         """Return where the repository of a workspace has its parts; raises `WorkspaceUnusable`."""
-        return git_places.find(workspace, self._borrowing)
+        return git_places.find(workspace, self.borrowing)
 
     def left_out(self, common: str) -> tuple[str, ...]:
         """Return the directories of objects that a repository names and may not lend its clones."""
-        return git_places.left_out(common, self._borrowing)
+        return git_places.left_out(common, self.borrowing)
 
     def borrows_too_much(self, common: str) -> bool:
         """Say whether clones are without some of the objects that a repository borrows, because it names too many."""
-        return git_places.borrows_too_much(common, self._borrowing)
+        return git_places.borrows_too_much(common, self.borrowing)
 
     async def inspect(self, workspace: str, *, base: str = "HEAD", branch: str = "", agent: str = "") -> RepositoryFacts:
         """Return the facts about a workspace's repository.
@@ -250,7 +250,7 @@ class Repositories:
         """
         places = self.places(workspace)
         refs = f"{PREFIX}{agent}" if agent else f"{PREFIX} "
-        done = await self._sandbox.run(
+        done = await self.sandbox.run(
             ("/bin/sh", "-c", _FACTS, "sh", base, branch, refs),
             self.reading(places.common),
             variables={"GIT_DIR": places.own},
@@ -277,7 +277,7 @@ class Repositories:
             files: the lists and set-ups, by any of which its clones get more.
         """
         try:
-            done = await self._sandbox.run(
+            done = await self.sandbox.run(
                 ("/bin/sh", "-c", clone_lacks.SCRIPT, "sh", commit, *files),
                 (Bind(places.top, places.top, held=True), *self.reading(places.common)),
                 seconds=_LACKING_SECONDS, variables={"GIT_DIR": places.own, "GIT_WORK_TREE": places.top},
@@ -290,7 +290,7 @@ class Repositories:
 
     def reading(self, common: str) -> tuple[Mount, ...]:
         """Return the mounts with which git can read a repository at its own path, its alternates' objects too."""
-        shown = [path for path in git_places.objects(common, self._borrowing) if not path.startswith(f"{common}/")]
+        shown = [path for path in git_places.objects(common, self.borrowing) if not path.startswith(f"{common}/")]
         return (Bind(common, common, held=True), *(Bind(path, path, held=True) for path in shown))
 
     def adding(self, common: str) -> tuple[Mount, ...]:
@@ -321,7 +321,7 @@ class Repositories:
         """
         if not wanted:
             return
-        done = await self._sandbox.run(
+        done = await self.sandbox.run(
             ("/bin/sh", "-c", f'{_CHANGE}change "$1"', "sh", _encoded(wanted)), self.writing(common),
             variables={"GIT_DIR": common}, outlives=True,
         )  # fmt: skip
@@ -341,7 +341,7 @@ class Repositories:
         Raises:
             GitFailed: git can't be asked.
         """
-        done = await self._sandbox.run(
+        done = await self.sandbox.run(
             ("/bin/sh", "-c", _CONTAINED, "sh", *(word for pair in pairs for word in pair)), self.reading(common),
             variables={"GIT_DIR": common},
         )  # fmt: skip
@@ -352,7 +352,7 @@ class Repositories:
 
     async def commit(self, common: str, name: str) -> str | None:
         """Return the commit that a name stands for, None if there is none."""
-        said = await self._sandbox.git(
+        said = await self.sandbox.git(
             ("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"), self.reading(common), common,
             fine=(0, 1, 128),
         )  # fmt: skip
@@ -383,7 +383,7 @@ class Repositories:
         arguments = (_PACK, _quarantine(clone), str(room.most), str(room.free), *sorted(set(refs.values())))
         line, shown = inside(packtaker, *arguments)
         try:
-            done = await self._sandbox.run(
+            done = await self.sandbox.run(
                 ("/bin/sh", "-c", _IMPORT, "sh", *words, *line),
                 (*self.writing(clone.git_dir), *shown, Bind(pack, _PACK, held=True)),
                 seconds=_IMPORT_SECONDS, file_bytes=room.most, variables={"GIT_DIR": clone.git_dir},
@@ -413,7 +413,7 @@ class Repositories:
         quarantine = _quarantine(clone)
         if not await trio.to_thread.run_sync(os.path.lexists, quarantine):
             return
-        if (done := await self._sandbox.run(("rm", "-rf", quarantine), self.adding(clone.git_dir))).status:
+        if (done := await self.sandbox.run(("rm", "-rf", quarantine), self.adding(clone.git_dir))).status:
             raise SandboxFailed(f"{quarantine} can't be removed: {said(done)}")
 
     async def state(self, clone: Clone) -> CloneState:
@@ -444,7 +444,7 @@ class Repositories:
                 clone.landings.landed_commit,
             )
         ]
-        done = await self._sandbox.run(
+        done = await self.sandbox.run(
             ("/bin/sh", "-c", _STATES, "sh", *(word or "-" for word in words)), self.reading(common),
             seconds=_LOOK_SECONDS, variables={"GIT_DIR": common},
         )  # fmt: skip

@@ -21,6 +21,7 @@ from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import clone_pruning as decisions
 from substrat.core.workspaces.clone_life import CloneEvent, step
 from substrat.core.workspaces.clones import Stage
+from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.clones.git_sandbox import clone_program, said
 from substrat.daemon.clones.repository import NOTHING
 from substrat.daemon.sandboxes import clone_mounts
@@ -34,14 +35,11 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone
-    from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.agents.state import State
     from substrat.daemon.clones.diffing import Diffing
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.keeping import Keeping
     from substrat.daemon.clones.making import Making
     from substrat.daemon.clones.repository import Repositories
-    from substrat.daemon.workspaces.git_places import Borrowing
 
 log = structlog.get_logger("substrat.restoring")
 
@@ -62,28 +60,21 @@ class Restoring:
     """Puts the clones of one daemon's agents back.
 
     Args:
-        registry: the agents.
-        sandbox: runs git.
+        state: the agents, and the places of their files.
         repositories: the users' repositories.
         keeping: keeps the present work first.
         making: makes a git directory anew.
         diffing: finds the commits of a turn.
-        wanted: is set when a clone is to be put back.
-        directory: where the daemon's own trees are.
-        borrowing: the objects that may be borrowed.
         check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
     """
 
-    _registry: Registry
-    _sandbox: GitSandbox
+    _state: State
     _repositories: Repositories
     _keeping: Keeping
     _making: Making
     _diffing: Diffing
-    _wanted: Wakeup
-    _directory: str
-    _borrowing: Borrowing
     _check_unused: Callable[[Agent], None]
+    _wanted: Wakeup = attrs.field(init=False, factory=Wakeup)
     _failures: dict[str, SubstratError] = attrs.field(init=False, factory=dict)
 
     async def restore(self, agent: Agent, turn: int) -> Restored:
@@ -100,9 +91,9 @@ class Restoring:
         """
         _check(agent)
         assert agent.clone is not None
-        with self._registry.holds.holding(agent.id, f"{agent.name} is being put back to turn {turn}"):
+        with self._state.registry.holds.holding(agent.id, f"{agent.name} is being put back to turn {turn}"):
             self._check_unused(agent)
-            if (obstacle := self._registry.closures.obstacle(agent)) is not None:
+            if (obstacle := self._state.registry.closures.obstacle(agent)) is not None:
                 raise Refused(f"{agent.name} can't be put back now: {obstacle}; try again when that is over")
             wip = await self._diffing.commit_of_turn(agent.clone, turn)
             await self._making.renew(agent.clone)
@@ -114,8 +105,8 @@ class Restoring:
             self._failures.pop(agent.id, None)
             await until_stored(partial(self._intend, agent.id, turn))
         self._wanted.set()
-        while (found := self._registry.find(agent.id).clone) is not None and found.stage is Stage.RESTORING:
-            await self._registry.next_change(agent.id)
+        while (found := self._state.registry.find(agent.id).clone) is not None and found.stage is Stage.RESTORING:
+            await self._state.registry.next_change(agent.id)
         if (failure := self._failures.pop(agent.id, None)) is not None:
             raise failure
         return Restored(await self._head_of(clone, wip), wip, before)
@@ -126,9 +117,9 @@ class Restoring:
             return None
         number = await self._diffing.last_number(clone, "before-restore") + 1
         ref = clone.ref(f"before-restore/{number}")
-        self._registry.points.before("earlier work noted")
+        self._state.registry.points.before("earlier work noted")
         await self._repositories.update_refs(clone.git_dir, {ref: (clone.kept.wip, NOTHING)})
-        self._registry.points.after("earlier work noted")
+        self._state.registry.points.after("earlier work noted")
         return ref
 
     # The part that survives the daemon
@@ -137,7 +128,7 @@ class Restoring:
         """Put clones back that are to be, until cancelled."""
         while True:
             self._wanted.clear()
-            for agent in list(self._registry.agents):
+            for agent in list(self._state.registry.agents):
                 if agent.clone is not None and agent.clone.stage is Stage.RESTORING:
                     await self._finish(agent, agent.clone)
             await self._wanted.wait()
@@ -174,7 +165,7 @@ class Restoring:
         return await self._repositories.commit(clone.git_dir, f"{wip}^1")
 
     async def _put_back(self, clone: Clone, head: str | None, wip: str) -> None:
-        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._borrowing)
+        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._repositories.borrowing)
         cursor = os.path.relpath(os.path.join(clone.workspace, PROGRAM.places.workspace), clone.repository)
         line, shown = clone_program({
             "task": "restore", "before": clone.kept.wip, "head": head, "wip": wip, "branch": clone.branch, "cursor": cursor,
@@ -183,38 +174,38 @@ class Restoring:
             *shown,
             Bind(clone.tree, TREE, writable=True, held=True),
             Bind(f"{clone.tree}.out", OUT, held=True),
-            *clone_mounts.object_mounts(objects, os.path.join(self._directory, "empty")),
+            *clone_mounts.object_mounts(objects, os.path.join(self._state.layout.trees, "empty")),
         )
-        self._registry.points.before("tree restored")
-        done = await self._sandbox.run(line, mounts, seconds=_SECONDS)
-        self._registry.points.after("tree restored")
+        self._state.registry.points.before("tree restored")
+        done = await self._repositories.sandbox.run(line, mounts, seconds=_SECONDS)
+        self._state.registry.points.after("tree restored")
         if done.status:
             raise SandboxFailed(f"{clone.name}'s clone can't be put back: {said(done)}")
 
     # Commits
 
     def _intend(self, agent_id: str, turn: int) -> None:
-        agent = self._registry.find(agent_id)
+        agent = self._state.registry.find(agent_id)
         assert agent.clone is not None
         _check(agent)
-        with self._registry.change("restore intended") as change:
+        with self._state.registry.change("restore intended") as change:
             change.step_clone(replace(agent.clone, restoring=turn), CloneEvent.RESTORE)
 
     def _done(self, agent_id: str, turn: int, wip: str) -> None:
-        agent = self._registry.get(agent_id)
+        agent = self._state.registry.get(agent_id)
         if agent is None or agent.clone is None:
             return
-        with self._registry.change("clone restored") as change:
+        with self._state.registry.change("clone restored") as change:
             notice = decisions.restored_notice(turn)
             change.step_clone(replace(agent.clone, notice=notice, notice_turn=None), CloneEvent.RESTORED)
             text, data = f"its clone is as it was at the end of turn {turn}", {"turn": turn, "commit": wip}
             change.record(DaemonEvent(agent.id, None, "clone:restored", text, data))
 
     def _failed(self, agent_id: str, turn: int, message: str) -> None:
-        agent = self._registry.get(agent_id)
+        agent = self._state.registry.get(agent_id)
         if agent is None or agent.clone is None:
             return
-        with self._registry.change("restore failed") as change:
+        with self._state.registry.change("restore failed") as change:
             change.step_clone(agent.clone, CloneEvent.RESTORED)
             text = f"its clone couldn't be put back to turn {turn}: {message}"
             change.record(DaemonEvent(agent.id, None, "clone:not-restored", text))

@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from sandbox.spec import Mount
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone
-    from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.clones.git_sandbox import GitSandbox
+    from substrat.daemon.agents.state import State
     from substrat.daemon.clones.repository import Repositories
-    from substrat.daemon.state.layout import Layout
-    from substrat.daemon.workspaces.user import User
+    from substrat.daemon.sandboxes.sandboxes import Sandboxes
 
     RunCommand = Callable[[Agent, tuple[str, ...], int, tuple[Mount, ...], dict[str, str]], Awaitable[int]]
 
@@ -67,21 +65,15 @@ class SettingUp:
     """Sets up the clones of one daemon's agents.
 
     Args:
-        registry: the agents.
-        sandbox: runs git.
+        state: the agents, and the places of their files.
         repositories: the users' repositories.
-        layout: the daemon's directories.
-        user: whose files they are.
-        own_places: returns the daemon's own directories.
+        sandboxes: knows the daemon's own directories, and who agents are.
         run: runs a command in an agent's sandbox with an output, further mounts and variables; returns its exit status.
     """
 
-    _registry: Registry
-    _sandbox: GitSandbox
+    _state: State
     _repositories: Repositories
-    _layout: Layout
-    _user: User
-    _own_places: Callable[[], tuple[str, ...]]
+    _sandboxes: Sandboxes
     _run: RunCommand
 
     async def set_up(self, agent: Agent, clone: Clone, empty: str) -> str | None:
@@ -100,7 +92,7 @@ class SettingUp:
         """
         if clone.base is None:
             return None
-        place = self._layout.agent(agent.id)
+        place = self._state.layout.agent(agent.id)
         await trio.to_thread.run_sync(_make_anew, place.setup, place.setup_log)
         found = await self.read(clone, clone.tree, place.setup, empty)
         if found.is_strange:
@@ -128,7 +120,7 @@ class SettingUp:
         """
         places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
         below = os.path.relpath(clone.workspace, clone.repository)
-        refused = binds.closed_paths(self._user, self._own_places())
+        refused = binds.closed_paths(self._sandboxes.user, self._sandboxes.preparer.protector.own_places)
         request = {
             "task": "set_up",
             "base": _committed(clone),
@@ -147,7 +139,7 @@ class SettingUp:
             Bind(places.top, CHECKOUT, held=True),
             *clone_mounts.object_mounts(places.objects, empty),
         )
-        done = await self._sandbox.run(line, mounts, seconds=_READ_SECONDS)
+        done = await self._repositories.sandbox.run(line, mounts, seconds=_READ_SECONDS)
         if done.status:
             raise SandboxFailed(f"{clone.name}'s files can't be set up: {said(done)}")
         return msgspec.json.decode(done.output, type=SetUp)
@@ -158,10 +150,10 @@ class SettingUp:
         A child's clone starts at a commit of its parent's, which could name any ignored file, so the oldest ancestor's
         base counts for it.
         """
-        for _ in range(self._registry.config.limits.depth + 1):
+        for _ in range(self._state.registry.config.limits.depth + 1):
             if clone.source is None:
                 return None if clone.is_strange else _committed(clone)
-            parent = self._registry.get(clone.source)
+            parent = self._state.registry.get(clone.source)
             if parent is None or parent.clone is None:
                 return None
             clone = parent.clone
@@ -169,7 +161,7 @@ class SettingUp:
 
     async def _run_commands(self, agent: Agent, commands: list[str], directory: str, log_path: str) -> None:
         line, mounts = prepared(commands, directory)
-        seconds = self._registry.config.clone.setup_seconds
+        seconds = self._state.registry.config.clone.setup_seconds
         with SetupLog(log_path) as log:
             with trio.move_on_after(seconds) as limit:
                 status = await self._logged(agent, line, mounts, log)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from substrat.core.agents.verdict import TurnObservation
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.wakeup import Wakeup
     from substrat.daemon.chats.sessions import Sessions
     from substrat.daemon.kernel.cgroups import Cgroups
+    from substrat.daemon.state.trash import Trash
     from substrat.daemon.turns.running_turns import RunningTurns
 
 log = structlog.get_logger("substrat.ending")
@@ -71,7 +71,7 @@ class TurnEnd:
         sessions: moves agents' chats.
         groups: the sandboxes' cgroups.
         turns: the turns that run.
-        sweep_wanted: asks for a sweep soon.
+        trash: asks for a sweep soon.
     """
 
     _registry: Registry
@@ -79,7 +79,7 @@ class TurnEnd:
     _sessions: Sessions
     _groups: Cgroups
     _turns: RunningTurns
-    _sweep_wanted: Wakeup
+    _trash: Trash
 
     async def tell_shortage(self, ended: EndedTurn) -> None:
         """Tell which resources the turn ran out of, also when it succeeded all the same."""
@@ -115,7 +115,7 @@ class TurnEnd:
     async def remove_cgroup(self, ended: EndedTurn) -> None:
         """Remove the turn's cgroup, and have old turns looked at."""
         self._groups.remove(ended.turn.id)
-        self._sweep_wanted.set()
+        self._trash.sweep_soon()
 
 
 def broken(what: str, agent: Agent, turn: Turn) -> Verdict:

@@ -41,18 +41,14 @@ if TYPE_CHECKING:
 
     from sandbox.spec import Mount
     from substrat.core.agents.records import Agent
-    from substrat.daemon.agents.findings import Findings
-    from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.kernel.cgroups import Cgroups, Group
-    from substrat.daemon.kernel.inotify import Watcher
-    from substrat.daemon.network.filtered import Networks, TurnNetwork
+    from substrat.daemon.agents.state import State
+    from substrat.daemon.kernel.cgroups import Group
+    from substrat.daemon.network.filtered import TurnNetwork
     from substrat.daemon.sandboxes.launch_plan import LaunchPlan
-    from substrat.daemon.sandboxes.prepare import PreparedSandbox, SandboxPreparer
-    from substrat.daemon.sandboxes.running import RunningSandboxes
-    from substrat.daemon.state.layout import AgentDir, Layout
-    from substrat.daemon.state.trash import Trash
+    from substrat.daemon.sandboxes.prepare import PreparedSandbox
+    from substrat.daemon.sandboxes.sandboxes import Sandboxes
+    from substrat.daemon.state.layout import AgentDir
     from substrat.daemon.turns.exec_caller import ExecRequest
-    from substrat.daemon.workspaces.protection import Protection
     from substrat.errors import SubstratError
 
 log = structlog.get_logger("substrat.exec")
@@ -77,30 +73,14 @@ class ExecSessions:
     """Runs the commands of one daemon.
 
     Args:
-        registry: the agents.
-        preparer: prepares their sandboxes.
-        cgroups: the sandboxes' cgroups.
-        networks: the networks that are being served.
-        layout: the daemon's directories.
-        watcher: inotify.
-        trash: deletes directories.
-        protection: keeps protected paths read-only while commands run.
-        findings: the findings that wait for a person.
+        state: the agents, and the places of their files.
+        sandboxes: prepares and protects their sandboxes.
         serve_agent: serves an agent's socket until cancelled.
-        sandboxes: tells which sandboxes run.
     """
 
-    _registry: Registry
-    _preparer: SandboxPreparer
-    _cgroups: Cgroups
-    _networks: Networks
-    _layout: Layout
-    _watcher: Watcher
-    _trash: Trash
-    _protection: Protection
-    _findings: Findings
+    _state: State
+    _sandboxes: Sandboxes
     _serve_agent: Callable[..., Awaitable[None]]
-    _sandboxes: RunningSandboxes
     _running: Counter[str] = attrs.field(init=False, factory=Counter)
 
     def check_none(self, agent: Agent) -> None:
@@ -114,23 +94,23 @@ class ExecSessions:
         They end with their daemon, except one that was killed before bubblewrap had asked the kernel for that.
         """
         try:
-            left = os.listdir(self._layout.exec_dir)
+            left = os.listdir(self._state.layout.exec_dir)
         except FileNotFoundError:
             left = []
         for session in left:
-            place = TurnDir(os.path.join(self._layout.exec_dir, session))
+            place = TurnDir(os.path.join(self._state.layout.exec_dir, session))
             try:
                 if place.is_held():
                     sandbox_process.kill_holders(place.lock, LOCK_FD)
             except OSError as problem:
                 log.warning("what a command left is odd", path=place.root, reason=problem.strerror)
-            self._trash.discard(place.root)
-        shutil.rmtree(self._layout.exec_sockets, ignore_errors=True)
-        exec_caller.remove_sockets(self._layout.runtime)
+            self._state.trash.discard(place.root)
+        shutil.rmtree(self._state.layout.exec_sockets, ignore_errors=True)
+        exec_caller.remove_sockets(self._state.layout.runtime)
 
     def caller_gone(self, pid: int) -> None:
         """Remove the socket of a caller whose connection has ended: one that was killed can't remove it itself."""
-        exec_caller.remove_sockets(self._layout.runtime, pid)
+        exec_caller.remove_sockets(self._state.layout.runtime, pid)
 
     async def run(self, agent: Agent, request: ExecRequest) -> int:
         """Run a command to its end.
@@ -179,27 +159,27 @@ class ExecSessions:
         return await self._try(agent, command, standard, stream)
 
     async def _try(self, agent: Agent, command: _Command, standard: list[int], stream: trio.SocketStream | None) -> int:
-        async with self._registry.closures.entered(agent):
+        async with self._state.registry.closures.entered(agent):
             return await self._try_inside(agent, command, standard, stream)
 
     async def _try_inside(
         self, agent: Agent, command: _Command, standard: list[int], stream: trio.SocketStream | None
     ) -> int:
-        place, own = self._layout.exec_session(agent.id, secrets.token_hex(8))
+        place, own = self._state.layout.exec_session(agent.id, secrets.token_hex(8))
         with self._files(agent, place, own), self._group_for(own) as group:
             note = partial(self._note, agent.id)
-            network = network_of(self._registry, self._watcher, agent, own, place.network_socket, note)
-            with self._networks.serving(agent.id, network), ExitStack() as protected:
+            network = network_of(self._state.registry, self._state.watcher, agent, own, place.network_socket, note)
+            with self._sandboxes.networks.serving(agent.id, network), ExitStack() as protected:
                 parts = await self._prepare(agent, place, own)
                 watched = WatchedExec()
                 guarded = ProtectedSandbox(
                     own.root, agent.id, None, parts.protected, control=watched, roots=roots_of(agent), save=lambda *_: None
                 )
-                protected.enter_context(self._protection.protecting(guarded))
+                protected.enter_context(self._sandboxes.protection.protecting(guarded))
                 sandbox = watched.sandbox = await self._launch(parts, own, command, network, group, standard)
                 code = await self._stay(agent, sandbox, stream, network, place)
-                changed, noted = await self._preparer.protector.find_changes(agent, parts.protected)
-                self._findings.record(agent.id, None, (*changed, *noted))
+                changed, noted = await self._sandboxes.preparer.protector.find_changes(agent, parts.protected)
+                self._state.findings.record(agent.id, None, (*changed, *noted))
                 return watched.passed_on(code)
 
     async def _launch(
@@ -212,7 +192,9 @@ class ExecSessions:
         standard: list[int],
     ) -> ExecSandbox:
         words = (SETSID, "--ctty", "--", *command.words) if command.terminal else command.words
-        prepared = await self._preparer.launch(parts._replace(further=command.mounts), network, group, words, tied=True)
+        prepared = await self._sandboxes.preparer.launch(
+            parts._replace(further=command.mounts), network, group, words, tied=True
+        )
         prepared.environment.update(command.variables)
         if command.terminal:
             prepared.environment["TERM"] = command.terminal
@@ -224,7 +206,7 @@ class ExecSessions:
 
     async def _prepare(self, agent: Agent, place: AgentDir, own: TurnDir) -> PreparedSandbox:
         try:
-            return await self._preparer.prepare(agent, place, own.root)
+            return await self._sandboxes.preparer.prepare(agent, place, own.root)
         except OSError as problem:
             what = f" {problem.filename}" if problem.filename else ""
             said = f"the command's files can't be made:{what} {problem.strerror}"
@@ -233,9 +215,9 @@ class ExecSessions:
     @contextmanager
     def _counted(self, agent_id: str) -> Iterator[Agent]:
         """Count a command, and give its agent as it is now; raises `Refused` if that is held, `NotFound` if it is gone."""
-        agent = self._registry.find(agent_id)
-        self._registry.holds.check(agent_id)
-        if (obstacle := self._registry.closures.obstacle(agent)) is not None:
+        agent = self._state.registry.find(agent_id)
+        self._state.registry.holds.check(agent_id)
+        if (obstacle := self._state.registry.closures.obstacle(agent)) is not None:
             raise Refused(f"{obstacle}: try again when it has landed")
         self._running[agent_id] += 1
         try:
@@ -247,30 +229,30 @@ class ExecSessions:
     def _files(self, agent: Agent, place: AgentDir, own: TurnDir) -> Iterator[None]:
         """Keep a command's placeholders in the workspace for a while, and remove its files in the end."""
         try:
-            with self._preparer.protector.placeholders.keeping(own.root, agent.host_directory):
+            with self._sandboxes.preparer.protector.placeholders.keeping(own.root, agent.host_directory):
                 yield
         finally:
             place.remove_sockets()
-            self._trash.discard(own.root)
+            self._state.trash.discard(own.root)
 
     def _note(self, agent: str, kind: str, text: str, _refused: str | None) -> None:
-        with self._registry.change("note taken") as change:
+        with self._state.registry.change("note taken") as change:
             change.record(DaemonEvent(agent, None, kind, text))
 
     @contextmanager
     def _group_for(self, place: TurnDir) -> Iterator[Group | None]:
         name = f"visit-{os.path.basename(place.root)}"
         try:
-            yield self._cgroups.group(name)
+            yield self._sandboxes.cgroups.group(name)
         finally:
-            self._cgroups.remove(name)
+            self._sandboxes.cgroups.remove(name)
 
     def _start(self, prepared: LaunchPlan, standard: list[int], place: TurnDir) -> ExecSandbox:
         try:
             with launch_plan.descriptors(prepared, standard, place) as given:
-                self._registry.points.before("visit started")
+                self._state.registry.points.before("visit started")
                 started = process.start(prepared.command, prepared.environment, given)
-                self._registry.points.after("visit started")
+                self._state.registry.points.after("visit started")
             return ExecSandbox(started, process.open_own(started), place)
         except OSError as problem:
             short = shortage.error(problem, f"the command's files can't be made: {problem.strerror}")
@@ -298,14 +280,16 @@ class ExecSessions:
                 else:
                     if network is not None:
                         nursery.start_soon(network.serve, None, lambda: sandbox.outer)
-                    nursery.start_soon(sandbox.release, self._watcher, partial(self._sandboxes.showing, agent.id, COMMAND))
+                    nursery.start_soon(
+                        sandbox.release, self._state.watcher, partial(self._sandboxes.running.showing, agent.id, COMMAND)
+                    )
                     await trio.lowlevel.wait_readable(sandbox.pidfd)
                 nursery.cancel_scope.cancel()
         finally:
-            self._registry.points.before("visit ended")
+            self._state.registry.points.before("visit ended")
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_SECONDS):
                 await sandbox.end()
-            self._registry.points.after("visit ended")
+            self._state.registry.points.after("visit ended")
         if refused is not None:
             raise refused
         reports = sandbox.place.read_status()

@@ -25,17 +25,14 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent, Turn
     from substrat.daemon.agents.accounting import Accounting
-    from substrat.daemon.agents.findings import Findings
-    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.state import State
     from substrat.daemon.chats.sessions import Sessions
-    from substrat.daemon.kernel.cgroups import Cgroups
     from substrat.daemon.network.filtered import TurnNetwork
     from substrat.daemon.sandboxes.launch_plan import LaunchPlan
-    from substrat.daemon.sandboxes.prepare import SandboxPreparer
-    from substrat.daemon.state.layout import Layout, TurnDir
+    from substrat.daemon.sandboxes.sandboxes import Sandboxes
+    from substrat.daemon.state.layout import TurnDir
     from substrat.daemon.turns.running import RunningTurn
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
-    from substrat.daemon.workspaces.protection import Protection
 
 
 log = structlog.get_logger("substrat.preparation")
@@ -46,24 +43,16 @@ class TurnPreparation:
     """Prepares the sandboxes of one daemon's turns.
 
     Args:
-        registry: the agents.
+        state: the agents, and the places of their files.
         accounting: records the notes.
-        layout: the daemon's directories.
-        preparer: prepares sandboxes.
-        groups: the sandboxes' cgroups.
-        protection: keeps protected paths read-only while turns run.
-        findings: the findings that wait for a person.
+        sandboxes: prepares and protects sandboxes.
         sessions: moves agents' chats.
         refresh: brings an agent's clone up to date.
     """
 
-    _registry: Registry
+    _state: State
     _accounting: Accounting
-    _layout: Layout
-    _preparer: SandboxPreparer
-    _groups: Cgroups
-    _protection: Protection
-    _findings: Findings
+    _sandboxes: Sandboxes
     _sessions: Sessions
     _refresh: Callable[[Agent], Awaitable[None]]
 
@@ -77,7 +66,7 @@ class TurnPreparation:
         protected: ExitStack,
     ) -> LaunchPlan | None:
         """Prepare a turn's sandbox and protect its paths; None: the turn was stopped meanwhile."""
-        if not await running.stop_request.unless_asked(partial(self._preparer.machine.network_mode, agent)):
+        if not await running.stop_request.unless_asked(partial(self._sandboxes.preparer.machine.network_mode, agent)):
             return None
         if agent.session is not None and not agent.session.stored:
             # It couldn't be moved before, or is an older version's; if it can't be moved now, the turn's end tells that.
@@ -86,26 +75,26 @@ class TurnPreparation:
         self._check_rules(agent)
         await self._refresh_clone(agent, turn)
         directory = await trio.to_thread.run_sync(self._checked_directory, agent)
-        known = self._registry.git_of(agent.workspace)
-        prepared = await self._preparer.prepare(agent, self._layout.agent(agent.id), turn.id)
+        known = self._state.registry.git_of(agent.workspace)
+        prepared = await self._sandboxes.preparer.prepare(agent, self._state.layout.agent(agent.id), turn.id)
         self._check_git(agent, turn, known)
-        if (reminder := self._findings.reminder(self._registry.find(agent.id))) is not None:
+        if (reminder := self._state.findings.reminder(self._state.registry.find(agent.id))) is not None:
             self._accounting.turn_note(turn.id, "workspace:unprotected", reminder)
         for kind, note in prepared.notes:
             self._accounting.turn_note(turn.id, kind, note)
-        self._findings.record(agent.id, turn.id, prepared.found)
-        self._registry.points.before("prompt written")
-        unfinished = await self._preparer.protector.unfinished(agent)
+        self._state.findings.record(agent.id, turn.id, prepared.found)
+        self._state.registry.points.before("prompt written")
+        unfinished = await self._sandboxes.preparer.protector.unfinished(agent)
         guarded = msgspec.structs.replace(prepared.protected, unfinished=unfinished)
         record = protected_paths.encode(guarded)
-        prompt = prompt_of(self._registry, turn)
+        prompt = prompt_of(self._state.registry, turn)
         if unfinished:
             prompt = f"{git_leftovers.notice(unfinished)}\n\n{prompt}"
         make = partial(place.make, prompt, record, prepared.network_mode, own_chats=True, turn=turn.id)
         await trio.to_thread.run_sync(make)
-        self._registry.points.after("prompt written")
+        self._state.registry.points.after("prompt written")
         protected.enter_context(self._protect(agent, turn, place, guarded, running))
-        plan = await self._preparer.launch(prepared, network, self._groups.group(turn.id))
+        plan = await self._sandboxes.preparer.launch(prepared, network, self._sandboxes.cgroups.group(turn.id))
         return plan._replace(directory=directory)
 
     def _checked_directory(self, agent: Agent) -> str | None:
@@ -113,7 +102,7 @@ class TurnPreparation:
 
         Where a disk isn't mounted, an empty directory is there. A turn in it would write below the mount point.
         """
-        if agent.clone is not None or agent.workspace == self._layout.agent(agent.id).scratch:
+        if agent.clone is not None or agent.workspace == self._state.layout.agent(agent.id).scratch:
             return None
         found = checking.lasting_id(agent.workspace)
         if None not in {found, agent.directory} and found != agent.directory:
@@ -159,15 +148,15 @@ class TurnPreparation:
                 place.write_protected(protected_paths.encode(protected))
 
         sandbox = ProtectedSandbox(turn.id, agent.id, turn.id, protected, roots=roots_of(agent), control=running, save=save)
-        return self._protection.protecting(sandbox, adopted=adopted)
+        return self._sandboxes.protection.protecting(sandbox, adopted=adopted)
 
     def _check_rules(self, agent: Agent) -> None:
         """Raise `PolicyDenied` if an agent that has less can write the rules this one starts with.
 
         Neither could be spawned so, but allow-lists change afterwards.
         """
-        now = self._registry.find(agent.id)
-        if (refused := overlap.refusal(self._registry.claim(now), self._registry.claims(agent.id))) is not None:
+        now = self._state.registry.find(agent.id)
+        if (refused := overlap.refusal(self._state.registry.claim(now), self._state.registry.claims(agent.id))) is not None:
             raise PolicyDenied(refused)
 
     def _check_git(self, agent: Agent, turn: Turn, known: tuple[str, ...]) -> None:
@@ -180,10 +169,10 @@ class TurnPreparation:
             turn: its turn.
             known: the git directories that were known before, about which nothing more is told.
         """
-        claim = self._registry.claim(self._registry.find(agent.id))
-        found = [one for one in overlap.overlaps(claim, self._registry.claims(agent.id)) if one.is_git]
+        claim = self._state.registry.claim(self._state.registry.find(agent.id))
+        found = [one for one in overlap.overlaps(claim, self._state.registry.claims(agent.id)) if one.is_git]
         refused = overlap.refusal_of_mixed(claim, found)
-        if refused is not None and not self._registry.config.sandbox.shared_networks:
+        if refused is not None and not self._state.registry.config.sandbox.shared_networks:
             raise PolicyDenied(refused)
         if not set(claim.git) <= set(known):
             for note in overlap.notes(found):

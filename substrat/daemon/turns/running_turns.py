@@ -10,7 +10,7 @@ import attrs
 from substrat.daemon.agents.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from substrat.core.agents.records import Agent, Turn
     from substrat.core.agents.stop_reason import StopReason
@@ -30,15 +30,15 @@ class RunningTurns:
         layout: the daemon's directories.
         trash: deletes directories.
         points: the failpoints.
-        turn_runs: called whenever a turn has begun to run, or goes on after it was frozen.
-        clone_wanted: called when an agent wants a clone.
     """
 
     _layout: Layout
     _trash: Trash
     _points: Failpoints
-    _turn_runs: Callable[[], None]
-    _clone_wanted: Callable[[], None] = lambda: None
+    turn_runs: Wakeup = attrs.field(init=False, factory=Wakeup)
+    """Is set whenever a turn has begun to run, or goes on after it was frozen."""
+    clone_wanted: Wakeup = attrs.field(init=False, factory=Wakeup)
+    """Is set when an agent wants a clone."""
     _to_start: deque[tuple[Agent, Turn]] = attrs.field(init=False, factory=deque)
     _arrived: Wakeup = attrs.field(init=False, factory=Wakeup)
     _running: dict[str, RunningTurn] = attrs.field(init=False, factory=dict)
@@ -70,7 +70,7 @@ class RunningTurns:
         """Let a frozen turn go on."""
         if turn_id in self._running:
             self._running[turn_id].thaw()
-            self._turn_runs()
+            self.turn_runs.set()
 
     def forget(self, agent: Agent) -> None:
         """Delete an agent's files; a sweep finishes a deletion that was cut short."""
@@ -81,7 +81,7 @@ class RunningTurns:
 
     def prepare_clones(self) -> None:
         """Have the clones made that agents want; those that a killed daemon owed are made by the next one."""
-        self._clone_wanted()
+        self.clone_wanted.set()
 
     # The runner's side
 
@@ -102,7 +102,7 @@ class RunningTurns:
     def add(self, running: RunningTurn) -> None:
         """Let effects reach a turn from now on, and stop it if that was asked for already."""
         self._running[running.turn] = running
-        self._turn_runs()
+        self.turn_runs.set()
         if (reason := self._stop_reasons.pop(running.turn, None)) is not None:
             running.stop(reason)
 

@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Process, Turn
     from substrat.core.agents.verdict import TurnObservation
     from substrat.daemon.agents.accounting import Accounting
-    from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.kernel.cgroups import Cgroups, Group
-    from substrat.daemon.kernel.inotify import Watcher
-    from substrat.daemon.network.filtered import Networks, TurnNetwork
-    from substrat.daemon.sandboxes.running import RunningSandboxes
-    from substrat.daemon.state.layout import AgentDir, Layout, TurnDir
+    from substrat.daemon.agents.state import State
+    from substrat.daemon.kernel.cgroups import Group
+    from substrat.daemon.network.filtered import TurnNetwork
+    from substrat.daemon.sandboxes.sandboxes import Sandboxes
+    from substrat.daemon.state.layout import AgentDir, TurnDir
     from substrat.daemon.turns.preparation import TurnPreparation
     from substrat.daemon.turns.running_turns import RunningTurns
 
@@ -48,34 +47,24 @@ class TurnStarter:
     """Starts, or takes up, the turns of one daemon.
 
     Args:
-        registry: the agents.
+        state: the agents, and the places of their files.
         accounting: records the turns.
-        layout: the daemon's directories.
-        groups: the sandboxes' cgroups.
-        networks: those that are being served.
-        watcher: inotify.
+        sandboxes: tells which sandboxes run, with their cgroups and networks.
         preparation: prepares the turns' sandboxes.
         serve_agent: serves an agent's socket until cancelled.
-        now: the clock, in seconds since the epoch.
         turns: the turns that run.
-        sandboxes: tells which sandboxes run.
     """
 
-    _registry: Registry
+    _state: State
     _accounting: Accounting
-    _layout: Layout
-    _groups: Cgroups
-    _networks: Networks
-    _watcher: Watcher
+    _sandboxes: Sandboxes
     _preparation: TurnPreparation
     _serve_agent: Callable[..., Awaitable[None]]
-    _now: Callable[[], float]
     _turns: RunningTurns
-    _sandboxes: RunningSandboxes
     _recorded: set[str] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._recorded = {agent.turn.id for agent in self._registry.agents if agent.turn is not None}
+        self._recorded = {agent.turn.id for agent in self._state.registry.agents if agent.turn is not None}
 
     async def run(self, agent: Agent, turn: Turn) -> TurnObservation:
         """Start a turn, or take it up, and stay with it to its end.
@@ -83,7 +72,7 @@ class TurnStarter:
         Raises:
             SubstratError: it couldn't be started, or taken up.
         """
-        place = self._layout.agent(agent.id)
+        place = self._state.layout.agent(agent.id)
         turn_place = place.turn(turn.number)
         damages = await self._examine(agent, turn, place)
         started = turn.process
@@ -92,15 +81,15 @@ class TurnStarter:
             found = started  # it runs, so it must be recorded, however long that takes
             await until_stored(lambda: self._accounting.turn_spawned(turn.id, found))
         running = RunningTurn(
-            turn.id, turn_place, turn.offset, self._accounting, self._watcher, self._limits(agent, turn, turn_place),
-            self._registry.points, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
-            showing=partial(self._sandboxes.showing, agent.id, TURN),
+            turn.id, turn_place, turn.offset, self._accounting, self._state.watcher, self._limits(agent, turn, turn_place),
+            self._state.registry.points, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
+            showing=partial(self._sandboxes.running.showing, agent.id, TURN),
         )  # fmt: skip
         note = partial(self._accounting.network_decided, turn.id)
-        network = network_of(self._registry, self._watcher, agent, turn_place, place.network_socket, note)
+        network = network_of(self._state.registry, self._state.watcher, agent, turn_place, place.network_socket, note)
         self._turns.add(running)
         try:
-            with self._networks.serving(agent.id, network):
+            with self._sandboxes.networks.serving(agent.id, network):
                 async with trio.open_nursery() as nursery:
                     outcome: TurnObservation | SubstratError | None = await self._start_serving(
                         nursery, agent, turn, place, started
@@ -146,7 +135,9 @@ class TurnStarter:
 
     async def _examine(self, agent: Agent, turn: Turn, place: AgentDir) -> list[damage.Damage]:
         """Report damage to a turn's files; a sandbox whose output can't be followed any more is killed."""
-        found = damage.examine(turn, place, self._layout, self._now(), was_recorded=turn.id in self._recorded)
+        found = damage.examine(
+            turn, place, self._state.layout, self._state.registry.now(), was_recorded=turn.id in self._recorded
+        )
         for one in found:
             log.error("damaged", agent=agent.name, turn=turn.number, what=one.sentence)
             note = partial(self._accounting.turn_note, turn.id, "state:damaged", one.sentence, holds_up_end=True)
@@ -158,7 +149,7 @@ class TurnStarter:
     def _group_of(self, turn: Turn, started: Process | None) -> Group | None:
         """Return a turn's cgroup: the one that its sandbox is in, or the one it will be started in."""
         found = group_of(started.pid, turn.id) if started is not None else None
-        return found or self._groups.group(turn.id)
+        return found or self._sandboxes.cgroups.group(turn.id)
 
     async def _find_unrecorded(self, place: TurnDir) -> Process | None:
         """Find the sandbox of a turn that a daemon started and didn't come to record.
@@ -211,12 +202,12 @@ class TurnStarter:
             await trio.sleep(shortage.PAUSE)
 
     def _limits(self, agent: Agent, turn: Turn, place: TurnDir) -> TurnLimits:
-        turns, own, steady = self._registry.config.turns, agent.settings, self._registry.steady()
+        turns, own, steady = self._state.registry.config.turns, agent.settings, self._state.registry.steady()
         time_limit = turns.time_limit if own.time_limit is None else own.time_limit
         silence_limit = turns.silence_limit if own.silence_limit is None else own.silence_limit
         left = time_limit - time_used(turn, steady) if time_limit else None
         printed_at = place.printed_since(turn.offset)
-        silent = time_silent(turn, steady, self._now() - printed_at if printed_at is not None else None)
-        output = self._registry.config.disk.turn_output
+        silent = time_silent(turn, steady, self._state.registry.now() - printed_at if printed_at is not None else None)
+        output = self._state.registry.config.disk.turn_output
         silence, tool = silence_limit or None, turns.tool_limit or None
         return TurnLimits(turns.stop_grace, turns.result_grace, time_limit, left, silence, tool, silent, output)

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent, Turn
     from substrat.daemon.agents.accounting import Accounting
-    from substrat.daemon.agents.findings import Findings
-    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.state import State
     from substrat.daemon.sandboxes.turn_git import TurnGit
-    from substrat.daemon.state.layout import Layout
     from substrat.daemon.turns.ending import EndedTurn
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
     from substrat.daemon.workspaces.protector import WorkspaceProtector
@@ -35,26 +33,22 @@ class WorkspaceLook:
     """Looks at the workspaces of one daemon's agents after their turns.
 
     Args:
-        registry: the agents.
+        state: the agents, and the places of their files.
         accounting: records the notes.
-        layout: the daemon's directories.
         protector: finds and compares protected paths.
         git: runs git in workspaces.
-        findings: the findings that wait for a person.
     """
 
-    _registry: Registry
+    _state: State
     _accounting: Accounting
-    _layout: Layout
     _protector: WorkspaceProtector
     _git: TurnGit
-    _findings: Findings
 
     async def look(self, ended: EndedTurn) -> None:
         """Look at a workspace after a turn; an oddity in it, perhaps the agent's work, doesn't keep the turn running."""
         agent, turn = ended.agent, ended.turn
         try:
-            place = self._layout.agent(agent.id).turn(turn.number)
+            place = self._state.layout.agent(agent.id).turn(turn.number)
             before = protected_paths.decode(await patiently(place.read_protected))
             if before is not None:
                 await self._remove_locks(agent, turn, before)
@@ -78,7 +72,7 @@ class WorkspaceLook:
         """Tell which files that the host obeys the turn has changed, and which were committed without a filter."""
         found, noted = await self._protector.find_changes(agent, before)
         found += await self._git.find_unfiltered(agent, before)
-        now = self._registry.find(agent.id).turn
+        now = self._state.registry.find(agent.id).turn
         if now is not None and now.id == turn.id and now.replaced:
             found.append(_replaced(agent, before, now.replaced))
         for kind in dict.fromkeys(one.kind for one in found):
@@ -90,19 +84,19 @@ class WorkspaceLook:
 
     def _note_findings(self, turn: Turn, found: Sequence[Found], text: str, kind: str = UNPROTECTED) -> None:
         """Record findings of a turn's end, and tell them."""
-        with self._registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
+        with self._state.registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
             self._accounting.turn_note(turn.id, kind, text, holds_up_end=True)
-            self._findings.record(turn.agent, turn.id, found)
+            self._state.findings.record(turn.agent, turn.id, found)
 
     def _note_new_findings(self, turn: Turn, found: Sequence[Found]) -> None:
         """Record findings of a turn's end, and tell those that are new."""
-        with self._registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
-            for one in self._findings.record(turn.agent, turn.id, found):
+        with self._state.registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
+            for one in self._state.findings.record(turn.agent, turn.id, found):
                 self._accounting.turn_note(turn.id, UNPROTECTED, one.text, holds_up_end=True)
 
     def _is_being_stopped(self, turn: Turn) -> bool:
         """Say whether a turn's end must not wait for room on the disk."""
-        now = self._registry.find(turn.agent).turn
+        now = self._state.registry.find(turn.agent).turn
         return now is not None and now.stop is not None
 
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import uuid
 from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
@@ -30,7 +32,13 @@ def chats(tmp_path, bubblewrap):
     async def find():
         return bubblewrap
 
-    return Chats(str(tmp_path), find)
+    async def paths():
+        return ()
+
+    preparer = SimpleNamespace(machine=SimpleNamespace(find_bubblewrap=find), unreadable=SimpleNamespace(paths=paths))
+    sandboxes: Any = SimpleNamespace(user=SimpleNamespace(home=str(tmp_path)), preparer=preparer)
+    sessions: Any = SimpleNamespace(own_chats=lambda _workspace: {})
+    return Chats(sandboxes, sessions)
 
 
 def listed(chats):

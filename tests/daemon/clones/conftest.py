@@ -58,8 +58,8 @@ class Room:
         """Make the parts anew, with the environment as it is now."""
         self.repositories = Repositories(self.sandbox, Borrowing(()))
         self.mover = BranchMover(self.trees)
-        self.host_git = HostGit(self.sandbox, self.repositories, self.environ, self.mover)
-        self.landing_git = LandingGit(self.sandbox, self.repositories, self.host_git, self.environ)
+        self.host_git = HostGit(self.repositories, self.environ, self.mover)
+        self.landing_git = LandingGit(self.repositories, self.host_git, self.environ)
         return self
 
     def git(self, *words: str, given: bytes = b"", at: Path | None = None) -> str:

@@ -25,19 +25,22 @@ async def _no_settings(_agent):
 
 
 class OperatorMethods:
-    """The methods for a house's agents; `services` are those that a test needs beside the usual ones."""
+    """The methods for a house's agents; `agents` are the parts of their room that a test needs beside the usual ones."""
 
-    def __init__(self, house, layout, **services):
+    def __init__(self, house, layout, **agents):
         self.house = house
         self.questions = Inbox(house.registry)
         preparer: Any = SimpleNamespace(
             protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
         )
         used: Any = {
-            "requests": house.supervisor, "families": house.families, "preparer": preparer, "layout": layout,
-            "turns": SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None),
-            "objects": AgentObjects(house.registry, house.families.overview), "inbox": self.questions,
-            "cgroups": SimpleNamespace(are_there=False), "findings": Findings(house.registry), **services,
+            "state": SimpleNamespace(registry=house.registry, layout=layout, findings=Findings(house.registry)),
+            "agents": SimpleNamespace(requests=house.supervisor, inbox=self.questions, **agents),
+            "families": house.families, "objects": AgentObjects(house.registry, house.families.overview),
+            "sandboxes": SimpleNamespace(preparer=preparer, cgroups=SimpleNamespace(are_there=False)),
+            "turns": SimpleNamespace(
+                questions=SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)
+            ),
         }  # fmt: skip
         self.server = OperatorServer(Services(**{**dict.fromkeys(Services._fields), **used}))
 

@@ -18,7 +18,7 @@ class FakeTurn:
 
 def new_turns():
     layout = Layout("/state", "/runtime")
-    return RunningTurns(layout, Trash("/state/trash", lambda: None), Failpoints({}), lambda: None)
+    return RunningTurns(layout, Trash("/state/trash", lambda: None), Failpoints({}))
 
 
 def test_a_stop_before_the_launch_waits_for_the_turn():

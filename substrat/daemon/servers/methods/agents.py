@@ -59,9 +59,9 @@ class AgentShow(OperatorRequest, frozen=True):
     agent: AgentName
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        person = await services.preparer.person.read(services.requests.find(self.agent))
+        person = await services.sandboxes.preparer.person.read(services.requests.find(self.agent))
         agent = services.requests.find(self.agent)
-        use = services.turns.use(agent)
+        use = services.turns.questions.use(agent)
         shares = services.requests.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
         more: dict[str, object] = {
             "shares": [
@@ -73,12 +73,12 @@ class AgentShow(OperatorRequest, frozen=True):
             "ssh_agent": agent.settings.ssh_agent,
             "use": use._asdict() if use is not None else None,
             "without": list(person.absent) if agent.phase != Phase.ENDED else [],
-            "read_only": _read_only(services.layout, agent),
+            "read_only": _read_only(services.state.layout, agent),
             "completed": _completed(services, agent),
         }
         if agent.phase not in RUNNING_PHASES:
             more["unfinished"] = [
-                *_moved(agent), *git_leftovers.sentences(await services.preparer.protector.unfinished(agent))
+                *_moved(agent), *git_leftovers.sentences(await services.sandboxes.preparer.protector.unfinished(agent))
             ]  # fmt: skip
         turns = services.registry.config.turns
         limits = {
@@ -138,7 +138,7 @@ class AgentRm(OperatorRequest, frozen=True):
         services.exec_sessions.check_none(agent)
         services.requests.check_removable(agent)
         services.registry.holds.check(agent.id)
-        await services.sessions.keep(agent)
+        await services.chats.sessions.keep(agent)
         removed = await services.clones.pruning.remove(agent, partial(services.requests.remove, agent.id))
         return {"agent": agent.name, "tree": removed.tree, "text": removed.text}
 
@@ -151,7 +151,7 @@ class AgentExplain(OperatorRequest, frozen=True):
     agent: AgentName
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return (await services.preparer.explain(services.requests.find(self.agent)))._asdict()
+        return (await services.sandboxes.preparer.explain(services.requests.find(self.agent)))._asdict()
 
 
 class AgentAccept(OperatorRequest, frozen=True):
@@ -170,9 +170,9 @@ class AgentAccept(OperatorRequest, frozen=True):
     ] = ()
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        accepted = await services.findings.accept(self.agent, self.what, connection.by)
+        accepted = await services.state.findings.accept(self.agent, self.what, connection.by)
         try:
-            await services.preparer.protector.note_borrowed_anew(accepted)
+            await services.sandboxes.preparer.protector.note_borrowed_anew(accepted)
         except SubstratError as problem:  # what was accepted stays so; a list that isn't noted only lends nothing
             log.warning("what is borrowed isn't noted", agent=accepted.name, reason=problem.message)
         return services.objects.one(accepted)

@@ -69,7 +69,7 @@ class AgentSetup(OperatorRequest, frozen=True):
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent = services.requests.find(self.agent)
         clone_of(agent, "it has no set-up")
-        text = await trio.to_thread.run_sync(setup_log.read, services.layout.agent(agent.id).setup_log)
+        text = await trio.to_thread.run_sync(setup_log.read, services.state.layout.agent(agent.id).setup_log)
         return {"agent": agent.name, "text": text}
 
 
@@ -127,7 +127,8 @@ class AgentMerge(OperatorRequest, frozen=True):
         outcomes = await services.clones.landings.land(self.request or secrets.token_hex(16), wishes, wait=self.wait)
         # A rebase that its agent hasn't ended keeps commits back, of which nothing else tells.
         unfinished = {
-            agent.id: git_leftovers.sentences(await services.preparer.protector.unfinished(agent)) for agent in found
+            agent.id: git_leftovers.sentences(await services.sandboxes.preparer.protector.unfinished(agent))
+            for agent in found
         }
         if len(wishes) == 1 and not self.outcomes and (failure := failure_of(outcomes[wishes[0].agent])) is not None:
             raise failure

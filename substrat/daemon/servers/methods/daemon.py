@@ -40,7 +40,7 @@ class HelloRequest(OperatorRequest, frozen=True):
             "protocol": framing.PROTOCOL_VERSION,
             "server": f"substratd {__version__}",
             "pid": os.getpid(),
-            "state_dir": services.layout.state,
+            "state_dir": services.state.layout.state,
         }
 
 
@@ -68,13 +68,13 @@ class DaemonStatus(OperatorRequest, frozen=True):
         return {
             "version": __version__,
             "pid": os.getpid(),
-            "state_dir": services.layout.state,
-            "runtime_dir": services.layout.runtime,
+            "state_dir": services.state.layout.state,
+            "runtime_dir": services.state.layout.runtime,
             "agents": len(registry.agents),
             "running": registry.running,
             "network": registry.config.sandbox.network.value,
             "waiting_for": services.families.queue.closed,
-            "cgroups": sorted(services.cgroups.controllers) if services.cgroups.are_there else None,
+            "cgroups": sorted(services.sandboxes.cgroups.controllers) if services.sandboxes.cgroups.are_there else None,
             "damaged": registry.store.damaged_agents(),
             "reserve": reserve.held if reserve is not None and reserve.is_possible else None,
         }
@@ -100,7 +100,10 @@ class DaemonCheck(OperatorRequest, frozen=True):
     method: ClassVar[str] = "daemon.check"
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return {"obstacle": await services.checks.obstacle(), "environment": services.checks.surroundings()}
+        return {
+            "obstacle": await services.sandboxes.checks.obstacle(),
+            "environment": services.sandboxes.checks.surroundings(),
+        }
 
 
 class DaemonShutdown(OperatorRequest, frozen=True):

@@ -37,11 +37,11 @@ class AgentForward(OperatorRequest, frozen=True):
         while True:
             agent = services.requests.find(agent_id)
             _check(agent)
-            running = services.sandboxes.of(agent_id)
+            running = services.sandboxes.running.of(agent_id)
             if self.known is None or {one.pid for one in running} != set(self.known):
                 break
             # Taken before anything else runs, so that no change comes in between.
-            await _first(services.sandboxes.change_of(agent_id), services.registry.change_of(agent_id))
+            await _first(services.sandboxes.running.change_of(agent_id), services.registry.change_of(agent_id))
         address = addresses.address_of(services.registry, agent)
         return {"agent": agent.name, "address": address, "sandboxes": [one._asdict() for one in running]}
 

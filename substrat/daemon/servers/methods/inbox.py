@@ -30,17 +30,17 @@ class InboxList(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.after is None:
-            return Encoded(await slices.encode_list(objects for _, objects in _read(services.inbox, 0, None)))
+            return Encoded(await slices.encode_list(objects for _, objects in _read(services.agents.inbox, 0, None)))
         last = max(0, self.after)
 
         def page() -> Iterator[list[dict[str, object]]]:
             nonlocal last
-            for number, objects in _read(services.inbox, last, slices.PAGE_BYTES):
+            for number, objects in _read(services.agents.inbox, last, slices.PAGE_BYTES):
                 last = number
                 yield objects
 
         pieces = await slices.encode_list(page())
-        more = slices.encoded(bool(services.inbox.waiting(last, 1)))
+        more = slices.encoded(bool(services.agents.inbox.waiting(last, 1)))
         return Encoded([b'{"items":', *pieces, b',"after":%d,"more":%s}' % (last, more)])
 
 
@@ -52,7 +52,7 @@ class InboxShow(OperatorRequest, frozen=True):
     id: Annotated[Integer, about("the item's number")]
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return item_object(services.inbox.item(self.id))
+        return item_object(services.agents.inbox.item(self.id))
 
 
 class InboxAnswer(OperatorRequest, frozen=True):
@@ -67,7 +67,7 @@ class InboxAnswer(OperatorRequest, frozen=True):
     text: Annotated[str, about("the answer")]
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        agent, message = services.inbox.answer(self.id, self.text, connection.by)
+        agent, message = services.agents.inbox.answer(self.id, self.text, connection.by)
         return {"agent": services.objects.one(agent), "message": message}
 
 
@@ -79,7 +79,7 @@ class InboxDismiss(OperatorRequest, frozen=True):
     id: Annotated[Integer, about("the item's number")]
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        services.inbox.dismiss(self.id)
+        services.agents.inbox.dismiss(self.id)
         return None
 
 

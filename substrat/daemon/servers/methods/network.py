@@ -28,18 +28,18 @@ class AgentNetwork(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.allow or self.remove:
-            agent = services.allow_lists.change(self.agent, self.allow, self.remove)
+            agent = services.agents.allow_lists.change(self.agent, self.allow, self.remove)
         else:
             agent = services.requests.find(self.agent)
         turn = agent.turn
-        mode = services.layout.agent(agent.id).turn(turn.number).read_network_mode() if turn is not None else None
+        mode = services.state.layout.agent(agent.id).turn(turn.number).read_network_mode() if turn is not None else None
         return {
             "network": agent.policy.network.value,
             "form": mode.value if mode is not None else None,
-            "process": services.turns.first_process(agent),
+            "process": services.turns.questions.first_process(agent),
             "allow": list(agent.policy.allow),
             "decisions": [
                 {"time": timestamp(row.time), "allowed": row.kind == "network:allowed", "text": row.text}
-                for row in services.allow_lists.decisions(agent)
+                for row in services.agents.allow_lists.decisions(agent)
             ],
         }

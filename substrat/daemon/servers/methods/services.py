@@ -1,4 +1,4 @@
-"""The parts of the daemon that the operator's methods work on."""
+"""The rooms of the daemon, as the operator's methods use them."""
 
 from __future__ import annotations
 
@@ -7,76 +7,55 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from substrat.daemon.agents.allow_list import AllowLists
-    from substrat.daemon.agents.findings import Findings
-    from substrat.daemon.agents.inbox import Inbox
+    from substrat.daemon.agents.agents import Agents
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.requests import AgentRequests
-    from substrat.daemon.agents.settings import Settings
+    from substrat.daemon.agents.state import State
     from substrat.daemon.chats.reader import Chats
-    from substrat.daemon.chats.sessions import Sessions
     from substrat.daemon.clones.clones import Clones
-    from substrat.daemon.clones.renaming import Renaming
     from substrat.daemon.families.bell import Bell
     from substrat.daemon.families.families import Families
-    from substrat.daemon.kernel.cgroups import Cgroups
-    from substrat.daemon.sandboxes.prepare import SandboxPreparer
-    from substrat.daemon.sandboxes.running import RunningSandboxes
-    from substrat.daemon.sandboxes.spawn_checks import SpawnChecks
+    from substrat.daemon.sandboxes.sandboxes import Sandboxes
     from substrat.daemon.servers.objects import AgentObjects
-    from substrat.daemon.state.layout import Layout
     from substrat.daemon.turns.exec import ExecSessions
-    from substrat.daemon.turns.questions import TurnQuestions
+    from substrat.daemon.turns.turns import Turns
 
 
 class Services(NamedTuple):
-    """The parts of the daemon that the operator's methods work on.
+    """The rooms of the daemon that the operator's methods work on.
 
     Args:
-        requests: changes agents.
+        state: the agents, and the places of their files.
+        agents: changes agents one by one.
         families: keeps their waits, needs, gates and the queue.
-        objects: makes the protocol's agent objects.
-        turns: answers questions about running turns.
-        preparer: prepares sandboxes.
-        checks: checks what a spawn asks for.
-        cgroups: limits whole sandboxes.
-        layout: the daemon's directories.
-        chats: the user's chats.
-        sessions: moves agents' chats to the user's.
-        inbox: the operator's inbox.
-        allow_lists: the hosts that `filtered` networks let through.
-        exec_sessions: the operator's commands in agents' sandboxes.
-        findings: findings in workspaces that wait for a person.
-        clones: agents' private clones.
-        renaming: gives agents other names.
-        settings: changes their settings.
-        sandboxes: tells which of their sandboxes run.
         bell: tells a person who needs them.
+        sandboxes: prepares sandboxes.
+        chats: the user's chats, and the agents'.
+        clones: agents' private clones.
+        turns: their turns.
+        exec_sessions: the operator's commands in agents' sandboxes.
+        objects: makes the protocol's agent objects.
         stop: stops the daemon.
     """
 
-    requests: AgentRequests
+    state: State
+    agents: Agents
     families: Families
-    objects: AgentObjects
-    turns: TurnQuestions
-    preparer: SandboxPreparer
-    checks: SpawnChecks
-    cgroups: Cgroups
-    layout: Layout
-    chats: Chats
-    sessions: Sessions
-    inbox: Inbox
-    allow_lists: AllowLists
-    exec_sessions: ExecSessions
-    findings: Findings
-    clones: Clones
-    renaming: Renaming
-    settings: Settings
-    sandboxes: RunningSandboxes
     bell: Bell
+    sandboxes: Sandboxes
+    chats: Chats
+    clones: Clones
+    turns: Turns
+    exec_sessions: ExecSessions
+    objects: AgentObjects
     stop: Callable[[], None]
 
     @property
     def registry(self) -> Registry:
         """The agents in memory."""
-        return self.requests.registry
+        return self.state.registry
+
+    @property
+    def requests(self) -> AgentRequests:
+        """Changes agents."""
+        return self.agents.requests

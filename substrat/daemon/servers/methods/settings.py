@@ -31,7 +31,7 @@ class AgentRename(OperatorRequest, frozen=True):
     name: Annotated[str, about("the new name")]
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        return services.objects.one(await services.renaming.rename(self.agent, self.name, connection.by))
+        return services.objects.one(await services.clones.renaming.rename(self.agent, self.name, connection.by))
 
 
 class AgentSet(OperatorRequest, frozen=True):
@@ -79,4 +79,4 @@ class AgentSet(OperatorRequest, frozen=True):
             self.model, self.network, self.allow, variables, self.without, defaults=self.defaults,
             others=others_of(self),
         )  # fmt: skip
-        return services.objects.one(services.settings.change(self.agent, wanted, connection.by))
+        return services.objects.one(services.agents.settings.change(self.agent, wanted, connection.by))

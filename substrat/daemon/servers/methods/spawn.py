@@ -89,7 +89,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
     wip: Annotated[bool, about("whether its clone has your uncommitted changes, as a first commit")] = False
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        requests, preparer, checks = services.requests, services.preparer, services.checks
+        requests, preparer, checks = services.requests, services.sandboxes.preparer, services.sandboxes.checks
         await checks.check()
         workspace = checks.check_workspace(self.workspace)
         wish = CloneWish(clone=self.clone, branch=self.branch, base=self.base, wip=self.wip)
@@ -136,7 +136,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
             return None, self.model
         session = self.session.lower()
         if PROGRAM.is_session_id(session):
-            await services.sessions.rescue(workspace, session)
+            await services.chats.sessions.rescue(workspace, session)
         head, _ = await services.chats.read(workspace, session)
         if head.damage is not None:
             raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")

@@ -32,7 +32,7 @@ class AgentSuspend(OperatorRequest, frozen=True):
         return await _settled(services, services.requests.suspend(self.agent, connection.by, together=self.together))
 
     async def _freeze(self, services: Services, by: str) -> Agent:
-        requests, turns = services.requests, services.turns
+        requests, turns = services.requests, services.turns.questions
         agent = requests.freeze(self.agent, by, together=self.together)
         if agent.phase == Phase.FROZEN and agent.turn is not None and not await turns.frozen(agent):
             now, has_begun = requests.find(agent.id), turns.has_begun(agent)
