@@ -90,7 +90,7 @@ class Clones:
             check_unused=check_unused,
         )  # fmt: skip
         self.checkouts = Checkouts(registry, repositories, landing_git, host_git, lambda: protector.own_places)
-        self.relocating = Relocating(registry, repositories, keeping, sessions, check_workspace, check_unused)
+        self.relocating = Relocating(registry, repositories, keeping, sessions, check_workspace, check_unused=check_unused)
 
     def take_up(self) -> None:
         """Take up the landings that an earlier daemon left, and remove its checks' rooms."""

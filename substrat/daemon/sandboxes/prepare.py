@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from substrat.config import Config
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.findings import Found
-    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.state import State
     from substrat.daemon.kernel.cgroups import Cgroups, Group
     from substrat.daemon.network.filtered import TurnNetwork
-    from substrat.daemon.state.layout import AgentDir, Layout
+    from substrat.daemon.state.layout import AgentDir
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
     from substrat.daemon.workspaces.user import User
 
@@ -111,18 +111,15 @@ class SandboxPreparer:
     """Prepares the sandboxes of one daemon, its agents' turns' and the operator's in them.
 
     Args:
-        registry: the agents.
-        layout: the daemon's directories.
+        state: the agents, and the places of their files.
         user: who agents are.
-        environ: the daemon's own environment.
         cgroups: the cgroups of whole sandboxes.
     """
 
-    def __init__(self, registry: Registry, layout: Layout, user: User, environ: dict[str, str], cgroups: Cgroups) -> None:
-        self._registry = registry
-        self._layout = layout
+    def __init__(self, state: State, user: User, cgroups: Cgroups) -> None:
+        registry, layout, environ = state.registry, state.layout, state.environ
+        self._state = state
         self._user = user
-        self._environ = environ
         self._cgroups = cgroups
         self.machine = Machine(registry)
         self.protector = WorkspaceProtector(registry, layout, user, environ)
@@ -135,7 +132,7 @@ class SandboxPreparer:
 
     @property
     def _config(self) -> Config:
-        return self._registry.config
+        return self._state.registry.config
 
     def reconfigured(self) -> None:
         """Forget the answers that the old configuration gave."""
@@ -157,7 +154,7 @@ class SandboxPreparer:
     async def write_authorities(self) -> None:
         """Write the file of all certificate authorities, if the configuration adds some."""
         if self._config.sandbox.ca:
-            write = partial(authorities.write, self._config.sandbox.ca, self._layout.authorities)
+            write = partial(authorities.write, self._config.sandbox.ca, self._state.layout.authorities)
             async with self._writing:
                 self._bundles = await trio.to_thread.run_sync(write)
 
@@ -171,7 +168,7 @@ class SandboxPreparer:
         found = await self.protector.scan(agent, shared, own)
         found, missing = self._without_placeholders(found)
         mode = await self.machine.network_mode(agent)
-        agent_dir = self._layout.agent(agent.id)
+        agent_dir = self._state.layout.agent(agent.id)
         chat = await trio.to_thread.run_sync(shared_chat, self._user, agent_dir, agent)
         await self._generate(agent, agent_dir, found, chat)
         await trio.to_thread.run_sync(self._make_shared, agent)
@@ -195,7 +192,7 @@ class SandboxPreparer:
 
         A running turn's placeholders, such as `.envrc`, are there to be seen, but they go when it ends.
         """
-        made = set(self._registry.store.mount_points())
+        made = set(self._state.registry.store.mount_points())
         gone = (path for path in found.missing if not os.path.lexists(path))
         missing = tuple(dict.fromkeys((*gone, *(path for path in found.mounts if path in made))))
 
@@ -209,11 +206,11 @@ class SandboxPreparer:
         """Write the files that the sandbox of an agent without a turn shows; its first turn writes them again."""
         person = await self.person.read(agent)
         # Its first turn may have begun meanwhile, or the agent may have been removed.
-        current = self._registry.get(agent.id)
+        current = self._state.registry.get(agent.id)
         if current is not None and current.turn is None and current.phase != Phase.QUEUED:
             await trio.to_thread.run_sync(partial(
                 generate, agent_dir, agent,
-                parent=self._registry.name_of(agent.parent), user=self._user, python=program.find_python()[0],
+                parent=self._state.registry.name_of(agent.parent), user=self._user, python=program.find_python()[0],
                 person=person, git_directories=_git_directories(agent, found),
                 chat=os.path.basename(chat) if chat is not None else None, read_only=found.whole,
             ))  # fmt: skip
@@ -240,15 +237,15 @@ class SandboxPreparer:
         python = program.find_python()[0]
         unreadable = await self.unreadable.paths()
         person = await self.person.read(agent)
-        chat = await trio.to_thread.run_sync(shared_chat, self._user, self._layout.agent(agent.id), agent)
-        self._registry.points.before("files made")
+        chat = await trio.to_thread.run_sync(shared_chat, self._user, self._state.layout.agent(agent.id), agent)
+        self._state.registry.points.before("files made")
         left_out = await trio.to_thread.run_sync(partial(
             generate, agent_dir, agent,
-            parent=self._registry.name_of(agent.parent), user=self._user, python=python,
+            parent=self._state.registry.name_of(agent.parent), user=self._user, python=python,
             person=person, git_directories=_git_directories(agent, found),
             chat=os.path.basename(chat) if chat is not None else None, workspace=identity_of, read_only=found.whole,
         ))  # fmt: skip
-        self._registry.points.after("files made")
+        self._state.registry.points.after("files made")
         notes = [("workspace:unprotected", one.text) for one in unprotected]
         if left_out is not None:
             notes.append(("workspace:left-out", left_out))
@@ -328,7 +325,7 @@ class SandboxPreparer:
         return found
 
     def _shared(self, agent: Agent) -> str:
-        return self._layout.shared_by(self._registry.shared_of(agent))
+        return self._state.layout.shared_by(self._state.registry.shared_of(agent))
 
     def _make_shared(self, agent: Agent) -> None:
         os.makedirs(self._shared(agent), mode=0o700, exist_ok=True)
@@ -354,12 +351,12 @@ class SandboxPreparer:
             bind_ro=self._config.agent.bind_ro,
             path=self._config.agent.path,
             variables=environment.checked(self._config.agent.env),
-            authorities=self._layout.authorities if self._config.sandbox.ca else "",
+            authorities=self._state.layout.authorities if self._config.sandbox.ca else "",
             bundles=self._bundles,
             extended_bundle=authorities.extended_bundle(system),
             hidden=self.protector.own_places,
             memory_dir_bytes=self._config.sandbox.memory_dir_bytes,
-            environ=self._environ,
+            environ=self._state.environ,
             resolv_conf=os.path.realpath("/etc/resolv.conf"),
             limits=self._limits(is_bounded=is_bounded),
             python=python,

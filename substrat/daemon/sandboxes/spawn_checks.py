@@ -12,9 +12,8 @@ from substrat.errors import SandboxFailed, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.rights import SharedPath
-    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.state import State
     from substrat.daemon.sandboxes.prepare import SandboxPreparer
-    from substrat.daemon.state.layout import Layout
     from substrat.daemon.workspaces.user import User
 
 
@@ -22,20 +21,14 @@ class SpawnChecks:
     """Checks what a spawn asks for.
 
     Args:
-        registry: the agents.
-        layout: the daemon's directories.
+        state: the agents, and the places of their files.
         user: who agents are.
-        environ: the daemon's own environment.
         preparer: prepares sandboxes.
     """
 
-    def __init__(
-        self, registry: Registry, layout: Layout, user: User, environ: dict[str, str], preparer: SandboxPreparer
-    ) -> None:
-        self._registry = registry
-        self._layout = layout
+    def __init__(self, state: State, user: User, preparer: SandboxPreparer) -> None:
+        self._state = state
         self._user = user
-        self._environ = environ
         self._preparer = preparer
         self._protector = preparer.protector
 
@@ -52,7 +45,7 @@ class SpawnChecks:
                 f"HOME is {self._user.home}, which no sandbox can hide: set HOME to a directory of your own"
             )
         await self._preparer.machine.find_bubblewrap()
-        program.find(self._registry.config.agent.binary)
+        program.find(self._state.registry.config.agent.binary)
         await self._preparer.write_authorities()
 
     async def obstacle(self) -> str | None:
@@ -66,9 +59,9 @@ class SpawnChecks:
     def surroundings(self) -> dict[str, str]:
         """Return the variables by which this daemon finds its files and programs, for `doctor`; no secret is among them."""
         names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
-        given = {name: self._environ[name] for name in names if name in self._environ}
-        given |= {"SUBSTRAT_STATE_DIR": self._layout.state, "SUBSTRAT_RUNTIME_DIR": self._layout.runtime}
-        return given | {"SUBSTRAT_AGENT_BINARY": self._registry.config.agent.binary}
+        given = {name: self._state.environ[name] for name in names if name in self._state.environ}
+        given |= {"SUBSTRAT_STATE_DIR": self._state.layout.state, "SUBSTRAT_RUNTIME_DIR": self._state.layout.runtime}
+        return given | {"SUBSTRAT_AGENT_BINARY": self._state.registry.config.agent.binary}
 
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
@@ -78,12 +71,12 @@ class SpawnChecks:
         """Check a new agent's binds; raises the errors of `binds.check`."""
         own = (
             *self._protector.own_places,
-            os.path.dirname(os.path.realpath(paths.config_file(self._environ))),
+            os.path.dirname(os.path.realpath(paths.config_file(self._state.environ))),
         )
         return binds.check(writable, read_only, directory, self._user, own)
 
     def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
         """Check an ssh-agent's socket for a new agent; raises the errors of `binds.check_ssh_agent`."""
-        others = (root for claim in self._registry.claims() for root in claim.writable)
+        others = (root for claim in self._state.registry.claims() for root in claim.writable)
         writable = (directory, *(one.path for one in shared if one.writable), *others)
         return binds.check_ssh_agent(path, writable, self._protector.own_places)

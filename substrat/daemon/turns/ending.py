@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
     from substrat.core.agents.verdict import TurnObservation
     from substrat.daemon.agents.accounting import Accounting
-    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.state import State
     from substrat.daemon.chats.sessions import Sessions
     from substrat.daemon.kernel.cgroups import Cgroups
-    from substrat.daemon.state.trash import Trash
     from substrat.daemon.turns.running_turns import RunningTurns
 
 log = structlog.get_logger("substrat.ending")
@@ -66,20 +65,18 @@ class TurnEnd:
     """The steps of a turn's end that concern its records and its cgroup.
 
     Args:
-        registry: the agents.
+        state: the agents, and the places of their files.
         accounting: records the turns.
         sessions: moves agents' chats.
         groups: the sandboxes' cgroups.
         turns: the turns that run.
-        trash: asks for a sweep soon.
     """
 
-    _registry: Registry
+    _state: State
     _accounting: Accounting
     _sessions: Sessions
     _groups: Cgroups
     _turns: RunningTurns
-    _trash: Trash
 
     async def tell_shortage(self, ended: EndedTurn) -> None:
         """Tell which resources the turn ran out of, also when it succeeded all the same."""
@@ -90,7 +87,7 @@ class TurnEnd:
 
     async def settle_chat(self, ended: EndedTurn) -> None:
         """Move the chat that the turn has begun to the user's chats; one that can't be moved is tried again."""
-        said = await self._sessions.settle(self._registry.find(ended.agent.id))
+        said = await self._sessions.settle(self._state.registry.find(ended.agent.id))
         if said is not None:
             await self._note(ended.turn, "session:refused", said)
 
@@ -115,7 +112,7 @@ class TurnEnd:
     async def remove_cgroup(self, ended: EndedTurn) -> None:
         """Remove the turn's cgroup, and have old turns looked at."""
         self._groups.remove(ended.turn.id)
-        self._trash.sweep_soon()
+        self._state.trash.sweep_soon()
 
 
 def broken(what: str, agent: Agent, turn: Turn) -> Verdict:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import structlog
 import trio
 
@@ -25,11 +26,8 @@ from substrat.daemon.workspaces.protector import writable
 from substrat.errors import DescriptorsUsedUp, StorageFailed, SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from substrat.core.agents.records import Agent, Turn
-    from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.state.layout import Layout
+    from substrat.daemon.agents.state import State
     from substrat.daemon.turns.running_turns import RunningTurns
     from substrat.daemon.turns.starting import TurnStarter
     from substrat.daemon.workspaces.placeholders import Placeholders
@@ -37,12 +35,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.runner")
 
 
+@attrs.define(kw_only=True, eq=False)
 class TurnRunner:
     """Runs the turns of one daemon.
 
     Args:
-        registry: the agents.
-        layout: the daemon's directories.
+        state: the agents, and the places of their files.
         placeholders: the placeholders in workspaces, which a turn keeps from its start to its end.
         nursery: where the turns' tasks live.
         turns: the turns that run or are to be started.
@@ -50,23 +48,12 @@ class TurnRunner:
         end_steps: the steps of a turn's end, in their order.
     """
 
-    def __init__(
-        self,
-        registry: Registry,
-        layout: Layout,
-        placeholders: Placeholders,
-        nursery: trio.Nursery,
-        turns: RunningTurns,
-        starter: TurnStarter,
-        end_steps: Sequence[EndStep],
-    ) -> None:
-        self._registry = registry
-        self._layout = layout
-        self._placeholders = placeholders
-        self._nursery = nursery
-        self._turns = turns
-        self._starter = starter
-        self._end_steps = (*end_steps, EndStep("hand over the placeholders", self._hand_over))
+    _state: State
+    _placeholders: Placeholders
+    _nursery: trio.Nursery
+    _turns: RunningTurns
+    _starter: TurnStarter
+    _end_steps: tuple[EndStep, ...]
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the turns that are to be started, until cancelled."""
@@ -92,14 +79,14 @@ class TurnRunner:
 
     def _shared_before(self, agent: Agent, turn: Turn) -> tuple[str, ...]:
         """Return the directories in which a turn that runs already may have placeholders, beside its workspace."""
-        place = self._layout.agent(agent.id).turn(turn.number)
+        place = self._state.layout.agent(agent.id).turn(turn.number)
         if turn.process is None and not place.is_held():
             return ()
         left = protected_paths.decode(place.read_protected())
         if left is None:
             return writable(agent)
         if agent.clone is None:
-            self._registry.note_git(agent.workspace, left.git_dirs)
+            self._state.registry.note_git(agent.workspace, left.git_dirs)
         return (*left.git_dirs, *writable(agent))
 
     async def _run(self, agent: Agent, turn: Turn) -> None:
@@ -108,7 +95,7 @@ class TurnRunner:
         The end isn't reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
         """
         ended = await self._run_to_its_end(agent, turn)
-        for step in self._end_steps:
+        for step in (*self._end_steps, EndStep("hand over the placeholders", self._hand_over)):
             await self._contained(step, ended)
 
     async def _contained(self, step: EndStep, ended: EndedTurn) -> None:
@@ -129,7 +116,7 @@ class TurnRunner:
         try:
             seen = await self._starter.run(agent, turn)
             if seen.result is not None and PROGRAM.needs_last_passage(seen.result.text):
-                seen = seen._replace(last_passage=self._registry.journal.last_passage(agent.id, turn.id))
+                seen = seen._replace(last_passage=self._state.registry.journal.last_passage(agent.id, turn.id))
             return EndedTurn(agent, turn, seen, judge(seen))
         except SubstratError as problem:
             verdict = self._not_started(agent, turn, problem) or Verdict(Outcome.ERROR, problem.message)
@@ -142,7 +129,7 @@ class TurnRunner:
 
     def _not_started(self, agent: Agent, turn: Turn, problem: Exception) -> Verdict | None:
         """Return the verdict on a turn that found no descriptor or no room before it was started, None on any other."""
-        now = self._registry.find(agent.id).turn
+        now = self._state.registry.find(agent.id).turn
         has_process = now is None or now.id != turn.id or now.process is not None
         if has_process and not isinstance(problem, StorageFailed | DescriptorsUsedUp):
             return None
@@ -152,7 +139,7 @@ class TurnRunner:
     async def _kill_remains(self, ended: EndedTurn) -> None:
         """Leave no process behind when a turn's task broke, as soon as there are descriptors for that."""
         agent, turn = ended.agent, ended.turn
-        place = self._layout.agent(agent.id).turn(turn.number)
+        place = self._state.layout.agent(agent.id).turn(turn.number)
         while True:
             try:
                 # In a thread, because it waits until they are gone.
@@ -163,6 +150,6 @@ class TurnRunner:
                 await trio.sleep(shortage.PAUSE)
             else:
                 break
-        now = self._registry.find(agent.id).turn
+        now = self._state.registry.find(agent.id).turn
         if now is not None and now.id == turn.id and now.process is not None:
             await patiently(partial(sandbox_process.kill_recorded, now.process))

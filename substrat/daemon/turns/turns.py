@@ -72,7 +72,7 @@ class Turns:
         )  # fmt: skip
         turn_git = TurnGit(sandboxes.preparer, layout)
         look = WorkspaceLook(state=state, accounting=accounting, protector=protector, git=turn_git)
-        end = TurnEnd(registry, accounting, sessions, sandboxes.cgroups, running, state.trash)
+        end = TurnEnd(state, accounting, sessions, sandboxes.cgroups, running)
         end_steps = (
             EndStep("look at the workspace", look.look),
             EndStep("tell shortages", end.tell_shortage),
@@ -81,4 +81,7 @@ class Turns:
             EndStep("account", end.account),
             EndStep("remove the cgroup", end.remove_cgroup),
         )
-        self.runner = TurnRunner(registry, layout, protector.placeholders, nursery, running, starter, end_steps)
+        self.runner = TurnRunner(
+            state=state, placeholders=protector.placeholders, nursery=nursery, turns=running, starter=starter,
+            end_steps=end_steps,
+        )  # fmt: skip
