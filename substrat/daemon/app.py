@@ -168,7 +168,7 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
     calls = ToolCalls(agents.requests, families, agents.reminders, agents.inbox)
     tools = AgentTools(registry, families.waits, calls, clones.places, clones.diffing)
     turns = Turns(
-        state=state, accounting=agents.accounting, sandboxes=sandboxes, sessions=chats.sessions, clones=clones,
+        state=state, agents=agents, sandboxes=sandboxes, sessions=chats.sessions, clones=clones,
         running=running, serve_agent=serve_agent, sweep_wanted=sweep_wanted, nursery=nursery,
     )  # fmt: skip
     return Services(

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox import protect
 from substrat.core.programs.table import PROGRAM
+from substrat.core.workspaces.clones import ref_problem
 from substrat.core.workspaces.diffs import LINK, SUBMODULE
+from substrat.errors import InvalidParams
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
 
 
@@ -96,6 +99,16 @@ _MOST_NAMED = 5
 """Files that a sentence names before it only counts."""
 _MOST_LISTED = 100
 """Files in conflict that the agent is told by name; `git status` shows it all of them."""
+
+
+def target_of(clone: Clone, wanted: str | None) -> str:
+    """Return the branch that a clone's work is to land in, the wanted one or the clone's own; raises `InvalidParams`."""
+    target = wanted or clone.target
+    if target is None:
+        raise InvalidParams(f"no branch was checked out when {clone.name} was spawned: name one with --into")
+    if (problem := ref_problem(target)) is not None:
+        raise InvalidParams(f"{target!r} can't be a branch: {problem}")
+    return target
 
 
 def unwritable(files: Iterable[ChangedFile]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.daemon.agents.follow_ups import FollowUps
 from substrat.daemon.families.account_gates import AccountGates
 from substrat.daemon.families.admission import Admission
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.disk_gate import DiskGate
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.agents.requests import AgentRequests
+
+
+_SUSPENDABLE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
 
 
 class Families:
@@ -65,3 +70,11 @@ class Families:
         self.needs.look_at_all()
         self.admission.open()
         self._registry.admit()
+
+    async def suspend_all(self, requests: AgentRequests) -> None:
+        """Begin no further turn, suspend all agents, and wait until none of them runs."""
+        self.admission.close()
+        for agent in [agent for agent in self._registry.agents if agent.phase in _SUSPENDABLE]:
+            requests.suspend(agent.id, together=True)
+        for agent in [agent for agent in self._registry.agents if agent.phase in RUNNING_PHASES]:
+            await self.waiting.settled(agent.id)

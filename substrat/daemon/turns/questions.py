@@ -1,4 +1,4 @@
-"""Answers questions about running turns, for the methods of the operator's."""
+"""Freezes running turns, and answers questions about them, for the methods of the operator's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from substrat.core.agents.lifecycle import Phase
+from substrat.errors import Refused
+
 if TYPE_CHECKING:
     from substrat.core.agents.cgroup_limits import CgroupUse
     from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.requests import AgentRequests
     from substrat.daemon.kernel.cgroups import Cgroups
     from substrat.daemon.turns.running_turns import RunningTurns
 
@@ -17,30 +21,40 @@ _FREEZE_PATIENCE = 5.0
 
 
 class TurnQuestions:
-    """Answers questions about the running turns of one daemon.
+    """Freezes the running turns of one daemon, and answers questions about them.
 
     Args:
+        requests: changes agents.
         turns: the turns that run.
         groups: the sandboxes' cgroups.
     """
 
-    def __init__(self, turns: RunningTurns, groups: Cgroups) -> None:
+    def __init__(self, requests: AgentRequests, turns: RunningTurns, groups: Cgroups) -> None:
+        self._requests = requests
         self._turns = turns
         self._groups = groups
 
-    async def frozen(self, agent: Agent) -> bool:
-        """Wait until all of an agent's turn, which is to be frozen, is stopped; returns whether it came to that."""
-        running = self._turns.of(agent)
+    async def freeze(self, name: str, by: str, *, together: bool) -> Agent:
+        """Freeze an agent's turn, and return the agent when all of the turn is stopped (`AgentRequests.freeze`).
+
+        Raises:
+            Refused: the agent's phase doesn't allow it, or the turn can't be frozen and goes on.
+        """
+        agent = self._requests.freeze(name, by, together=together)
+        running, turn = self._turns.of(agent), agent.turn
+        if agent.phase != Phase.FROZEN or turn is None:
+            return agent
         with trio.move_on_after(_FREEZE_PATIENCE):
             if running is not None:
                 await running.frozen.wait()
-                return True
-        return False
-
-    def has_begun(self, agent: Agent) -> bool:
-        """Say whether the sandbox of an agent's turn has reported its first process."""
-        running = self._turns.of(agent)
-        return running is not None and running.has_begun
+                return agent
+        now = self._requests.find(agent.id)
+        if now.phase != Phase.FROZEN or now.turn is None or now.turn.frozen_at != turn.frozen_at:
+            return now  # another request came meanwhile, and stands
+        self._requests.resume(agent.id, None, by)
+        if running is None or not running.has_begun:
+            raise Refused(f"{agent.name}'s sandbox has no process yet that could be frozen: suspend it without freezing")
+        raise Refused(f"{agent.name} makes processes faster than they can be stopped: suspend it without freezing")
 
     def first_process(self, agent: Agent) -> int | None:
         """Return the pid of the first process in the sandbox of an agent's running turn, None while there is none."""

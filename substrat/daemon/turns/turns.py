@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import trio
 
-    from substrat.daemon.agents.accounting import Accounting
+    from substrat.daemon.agents.agents import Agents
     from substrat.daemon.agents.state import State
     from substrat.daemon.agents.wakeup import Wakeup
     from substrat.daemon.chats.sessions import Sessions
@@ -35,7 +35,7 @@ class Turns:
 
     Args:
         state: the agents, and the places of their files.
-        accounting: records the turns.
+        agents: records the turns, and asks for stops.
         sandboxes: prepares and protects sandboxes.
         sessions: moves agents' chats.
         clones: the agents' clones.
@@ -49,7 +49,7 @@ class Turns:
         self,
         *,
         state: State,
-        accounting: Accounting,
+        agents: Agents,
         sandboxes: Sandboxes,
         sessions: Sessions,
         clones: Clones,
@@ -59,7 +59,8 @@ class Turns:
         nursery: trio.Nursery,
     ) -> None:
         registry, layout, protector = state.registry, state.layout, sandboxes.preparer.protector
-        self.questions = TurnQuestions(running, sandboxes.cgroups)
+        accounting = agents.accounting
+        self.questions = TurnQuestions(agents.requests, running, sandboxes.cgroups)
         user_chats = os.path.join(sandboxes.user.home, PROGRAM.places.chats)
         self.disk_watch = DiskWatch(registry, accounting, layout, user_chats, running.turn_runs)
         self.retention = Retention(registry, layout, state.trash, sweep_wanted, clones.forgetting.sweep)

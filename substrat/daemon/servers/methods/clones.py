@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import trio
 
-from substrat.core.workspaces import diffs, git_leftovers
-from substrat.core.workspaces.clones import ref_problem
+from substrat.core.workspaces import diffs, git_leftovers, landing
 from substrat.core.workspaces.landing import Landing, LandingMode
 from substrat.daemon.clones import setup_log
 from substrat.daemon.clones.landing import failure_of
@@ -143,24 +142,11 @@ class AgentMerge(OperatorRequest, frozen=True):
 
     def _landing(self, services: Services, agent: Agent) -> Landing:
         clone = clone_of(agent, "your own git has its commits already")
-        target = self.into or clone.target
-        if target is None:
-            raise InvalidParams(f"no branch was checked out when {agent.name} was spawned: name one with --into")
-        if (problem := ref_problem(target)) is not None:
-            raise InvalidParams(f"{target!r} can't be a branch: {problem}")
         mode = LandingMode.SQUASH if self.squash else LandingMode.FF_ONLY if self.ff_only else LandingMode.MERGE
         return Landing(
-            0,
-            agent.id,
-            target,
-            mode,
-            self.message,
-            self.check,
-            self.accept,
-            self.unattended,
-            services.registry.now(),
-            at=self.at,
-        )
+            0, agent.id, landing.target_of(clone, self.into), mode, self.message, self.check, self.accept,
+            unattended=self.unattended, time=services.registry.now(), at=self.at,
+        )  # fmt: skip
 
 
 class AgentRestore(OperatorRequest, frozen=True):

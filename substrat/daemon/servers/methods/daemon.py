@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat import __version__
-from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.daemon.servers import metrics
 from substrat.daemon.servers.methods.request import Integer, Last, OperatorRequest, about
 from substrat.errors import UnsupportedVersion
@@ -15,8 +14,6 @@ from substrat.protocol import framing
 if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
-
-_SUSPENDABLE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
 
 
 class HelloRequest(OperatorRequest, frozen=True):
@@ -116,10 +113,5 @@ class DaemonShutdown(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.suspend:
-            registry, requests = services.registry, services.requests
-            services.families.admission.close()
-            for agent in [agent for agent in registry.agents if agent.phase in _SUSPENDABLE]:
-                requests.suspend(agent.id, together=True)
-            for agent in [agent for agent in registry.agents if agent.phase in RUNNING_PHASES]:
-                await services.families.waiting.settled(agent.id)
+            await services.families.suspend_all(services.requests)
         return Last(None, services.stop)

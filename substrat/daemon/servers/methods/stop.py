@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.servers.methods.request import AgentName, OperatorRequest, about
-from substrat.errors import Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
@@ -28,24 +27,10 @@ class AgentSuspend(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         if self.freeze:
-            return services.objects.one(await self._freeze(services, connection.by))
-        return await _settled(services, services.requests.suspend(self.agent, connection.by, together=self.together))
-
-    async def _freeze(self, services: Services, by: str) -> Agent:
-        requests, turns = services.requests, services.turns.questions
-        agent = requests.freeze(self.agent, by, together=self.together)
-        if agent.phase == Phase.FROZEN and agent.turn is not None and not await turns.frozen(agent):
-            now, has_begun = requests.find(agent.id), turns.has_begun(agent)
-            if now.phase != Phase.FROZEN or now.turn is None or now.turn.frozen_at != agent.turn.frozen_at:
-                # Another request came meanwhile, and stands.
-                return await services.families.waiting.settled(agent.id)
-            requests.resume(agent.id, None, by)
-            if not has_begun:
-                raise Refused(
-                    f"{agent.name}'s sandbox has no process yet that could be frozen: suspend it without freezing"
-                )
-            raise Refused(f"{agent.name} makes processes faster than they can be stopped: suspend it without freezing")
-        return await services.families.waiting.settled(agent.id)
+            agent = await services.turns.questions.freeze(self.agent, connection.by, together=self.together)
+        else:
+            agent = services.requests.suspend(self.agent, connection.by, together=self.together)
+        return await _settled(services, agent)
 
 
 class AgentInterrupt(OperatorRequest, frozen=True):
