@@ -172,7 +172,7 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
         running=running, serve_agent=serve_agent, sweep_wanted=sweep_wanted, nursery=nursery,
     )  # fmt: skip
     return Services(
-        state=state, agents=agents, families=families, bell=Bell(registry, families.overview, environ, nursery),
+        state=state, agents=agents, families=families, bell=Bell(registry, families.overview, environ),
         sandboxes=sandboxes, chats=chats, clones=clones, turns=turns, exec_sessions=exec_sessions,
         objects=AgentObjects(registry, families.overview), stop=nursery.cancel_scope.cancel,
     )  # fmt: skip

@@ -172,7 +172,6 @@ def test_processes_signals_and_renames_are_touched_in_few_places():
     }
     # The end of a helper whose caller is cancelled, and of a bell that takes too long: no later daemon takes these up.
     helpers = {
-        ("kernel/command.py", "killpg"),
         ("kernel/helper.py", "killpg"),
         ("kernel/helper.py", "pidfd_send_signal"),
     }

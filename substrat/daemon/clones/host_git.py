@@ -245,8 +245,8 @@ class HostGit:
     ) -> CompletedProcess[bytes]:
         descriptors.keep_private()
         try:
-            with trio.fail_after(_CHECKOUT_SECONDS):
-                return await helper.run(("git", "-C", directory, *arguments), self._environment(directory, settings or {}))
+            environment = self._environment(directory, settings or {})
+            return await helper.run(("git", "-C", directory, *arguments), environment, seconds=_CHECKOUT_SECONDS)
         except trio.TooSlowError:
             raise Conflict(f"git took more than {_CHECKOUT_SECONDS:g} s in {directory}: `git status` shows why") from None
         except OSError as problem:

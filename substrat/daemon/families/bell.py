@@ -20,7 +20,7 @@ from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.prompts import timestamp
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.families.overview import attention_object
-from substrat.daemon.kernel import command
+from substrat.daemon.kernel import helper
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotAvailable, NotifyFailed, StorageFailed, SubstratError
 from substrat.protocol.attention import KINDS
@@ -42,6 +42,8 @@ _LOOK_S = 10.0
 """Seconds after which agents at work are looked at again."""
 _LONGEST_S = 10.0
 """Seconds that the command may take."""
+_MOST_ERRORS = 4096
+"""Bytes of the command's standard error that are told: its last words."""
 _SLICE = 50
 """Agents that are looked at in one go: their facts are read in a few milliseconds."""
 _PASSED_ON = ("PATH", "HOME", "LANG", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY")
@@ -55,14 +57,12 @@ class Bell:
         registry: the agents.
         overview: says who needs a person.
         environ: the daemon's environment, of which the command gets a part.
-        reapers: waits for the end of a command that was killed.
     """
 
-    def __init__(self, registry: Registry, overview: Overview, environ: Mapping[str, str], reapers: trio.Nursery) -> None:
+    def __init__(self, registry: Registry, overview: Overview, environ: Mapping[str, str]) -> None:
         self._registry = registry
         self._overview = overview
         self._environment = {name: environ[name] for name in _PASSED_ON if name in environ}
-        self._reapers = reapers
         self._wanted = Wakeup()
         self._changed: set[str] = set()
         self._at_once = trio.Lock()
@@ -191,17 +191,23 @@ class Bell:
         async with self._at_once:
             points.before("bell rung")
             try:
-                ended = await command.run(words, self._environment, given, _LONGEST_S, self._reapers)
+                done = await helper.run(words, self._environment, given=given, seconds=_LONGEST_S, gently=False)
+                code, errors = done.returncode, done.stderr
+            except helper.TookTooLong as problem:
+                code, errors = None, problem.errors
+            except FileNotFoundError:
+                return f"can't be run: there is no program {words[0]!r} on {self._environment.get('PATH')}"
             except OSError as problem:
                 return f"can't be run: {problem.strerror or problem}"
             except SubstratError as problem:
                 return f"can't be run: {problem.message}"
             finally:
                 points.after("bell rung")
-        if ended.code == 0:
+        if code == 0:
             return None
-        how = f"took longer than {_LONGEST_S:g} s" if ended.code is None else f"ended with {ended.code}"
-        return f"{how}: {ended.errors}" if ended.errors else how
+        how = f"took longer than {_LONGEST_S:g} s" if code is None else f"ended with {code}"
+        said = errors[-_MOST_ERRORS:].decode("utf-8", "replace").strip()
+        return f"{how}: {said}" if said else how
 
 
 def _weight(found: tuple[Agent, Attention]) -> tuple[int, float]:

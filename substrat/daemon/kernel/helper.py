@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -14,11 +15,18 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import trio
 
+from substrat.daemon.kernel import descriptors
+from substrat.errors import SandboxFailed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _GRACE_S = 5.0
 """Between SIGTERM and SIGKILL, as in Trio: git removes its lock files meanwhile."""
+_PIPE = 64 * 1024
+"""Bytes of a pipe (pipe(7)): a program that floods it gets no more of the loop's time than one reading at a time."""
+_MOST = 32 << 20
+"""Bytes of output, and of errors, as for a program in a sandbox (`sandboxes/oneshot.py`): git lists long configurations."""
 
 
 class Waiting(NamedTuple):
@@ -29,36 +37,67 @@ class Waiting(NamedTuple):
     pidfd: int
 
 
-async def run(
-    command: Sequence[str], environment: Mapping[str, str], files: Sequence[int] = (), *, gently: bool = True
-) -> subprocess.CompletedProcess[bytes]:
-    """Run a program with an empty standard input, and return its exit status, output and errors.
+class TookTooLong(trio.TooSlowError):
+    """A program took too long, and was ended.
 
-    Where the caller is cancelled the program is ended before this comes back, and all that it has started with it, except
-    what has made a process group of its own.
+    Args:
+        errors: what it has written to standard error.
+    """
+
+    def __init__(self, errors: bytes) -> None:
+        super().__init__()
+        self.errors = errors
+
+
+async def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    files: Sequence[int] = (),
+    *,
+    given: bytes = b"",
+    seconds: float = math.inf,
+    gently: bool = True,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program, and return its exit status, and what it had printed when it ended.
+
+    Where it takes too long or the caller is cancelled, it is ended before this comes back, and all that it has started with
+    it, except what has made a process group of its own.
 
     Args:
         command: the program, looked up on the environment's PATH unless it is a path, and its arguments.
         environment: the whole environment.
         files: descriptors that it has under the same numbers.
+        given: its standard input.
+        seconds: the longest that it may take.
         gently: whether it is asked to end first, and killed some seconds later; else it is killed at once.
 
     Raises:
         OSError: it can't be started.
+        SandboxFailed: it printed too much, and was ended.
+        TookTooLong: it took too long.
     """
-    started = Waiting(command, *_start(command, environment, files, subprocess.DEVNULL))
+    source = descriptors.readable(given)
+    try:
+        started = _start(command, environment, files, source)
+    finally:
+        os.close(source)
+    done, printed = None, (bytearray(), bytearray())
     with _closing(started):
         try:
-            return await _ended(started)
-        except BaseException:
-            with trio.move_on_after(2 * _GRACE_S, shield=True):
-                await _end(started.child, started.pidfd, gently=gently)
-            raise
+            with trio.move_on_after(seconds):
+                done = await _ended(started, printed)
+        finally:
+            if done is None:
+                with trio.move_on_after(2 * _GRACE_S, shield=True):
+                    await _end(started.child, started.pidfd, gently=gently)
+    if done is None:
+        raise TookTooLong(bytes(printed[1]))
+    return done
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], files: Sequence[int] = ()) -> Waiting:
     """Start a program that waits for its standard input, for `finish` or `drop`; the arguments are those of `run`."""
-    return Waiting(command, *_start(command, environment, files, subprocess.PIPE))
+    return _start(command, environment, files, subprocess.PIPE)
 
 
 async def finish(started: Waiting, given: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -88,25 +127,46 @@ def _closing(started: Waiting) -> Iterator[None]:
         yield
 
 
-async def _ended(started: Waiting) -> subprocess.CompletedProcess[bytes]:
-    output, errors = bytearray(), bytearray()
+async def _ended(
+    started: Waiting, printed: tuple[bytearray, bytearray] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Wait for a program's end and read meanwhile, but don't wait for others to which it has left its pipes."""
+    output, errors = printed or (bytearray(), bytearray())
+    streams = ((started.child.stdout, output), (started.child.stderr, errors))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_read, started.child.stdout, output)
-        nursery.start_soon(_read, started.child.stderr, errors)
+        for stream, into in streams:
+            nursery.start_soon(_follow, stream, into, nursery.cancel_scope)
         await trio.lowlevel.wait_readable(started.pidfd)
+        nursery.cancel_scope.cancel()
+    for stream, into in streams:
+        while len(into) <= _MOST and _read(stream, into):
+            pass
+    if max(len(output), len(errors)) > _MOST:
+        raise SandboxFailed(f"{started.command[0]} printed more than {_MOST >> 20} MiB")
     return subprocess.CompletedProcess(started.command, started.child.wait(), bytes(output), bytes(errors))
 
 
-def _start(
-    command: Sequence[str], environment: Mapping[str, str], files: Sequence[int], given: int
-) -> tuple[subprocess.Popen[bytes], int]:
+async def _follow(stream: IO[bytes] | None, into: bytearray, everything: trio.CancelScope) -> None:
+    """Read what is printed, to its end; too much of it ends everything."""
+    while (count := _read(stream, into)) != 0 and len(into) <= _MOST:
+        if count is None:
+            assert stream is not None
+            await trio.lowlevel.wait_readable(stream)
+        await trio.lowlevel.checkpoint()
+    if len(into) > _MOST:
+        everything.cancel()
+
+
+def _start(command: Sequence[str], environment: Mapping[str, str], files: Sequence[int], given: int) -> Waiting:
     """Start it, and open a pidfd for it; this comes back when it is executing, after about a millisecond (vfork)."""
     child = subprocess.Popen(
         command, env=environment, pass_fds=files, process_group=0,
         stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
+    for stream in filter(None, (child.stdout, child.stderr)):
+        os.set_blocking(stream.fileno(), False)
     try:
-        return child, os.pidfd_open(child.pid)
+        return Waiting(command, child, os.pidfd_open(child.pid))
     except OSError:
         # It isn't waited for, because the kernel may hold it; `subprocess` reaps it at a later start.
         os.killpg(child.pid, signal.SIGKILL)
@@ -115,11 +175,15 @@ def _start(
         raise
 
 
-async def _read(stream: IO[bytes] | None, into: bytearray) -> None:
-    if stream is not None:
-        async with trio.lowlevel.FdStream(os.dup(stream.fileno())) as reading:
-            async for data in reading:
-                into += data
+def _read(stream: IO[bytes] | None, into: bytearray) -> int | None:
+    """Read what a pipe holds, and return how many bytes that were; 0: it is at its end; None: it is empty."""
+    assert stream is not None
+    try:
+        data = os.read(stream.fileno(), _PIPE)
+    except BlockingIOError:
+        return None
+    into += data
+    return len(data)
 
 
 async def _end(child: subprocess.Popen[bytes], pidfd: int, *, gently: bool) -> None:

@@ -101,8 +101,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 async def _run_here(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        with trio.fail_after(host.PATIENCE_S):
-            done = await helper.run(command, {}, gently=False)
+        done = await helper.run(command, {}, seconds=host.PATIENCE_S, gently=False)
     except trio.TooSlowError:
         raise subprocess.TimeoutExpired(command, host.PATIENCE_S) from None
     output, errors = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))

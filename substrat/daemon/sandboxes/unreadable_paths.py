@@ -110,8 +110,7 @@ class UnreadablePaths:
         command = (sys.executable, "-I", "-S", program, self._note, str(believed), key, *roots)
         where = f"below {', '.join(roots[:2])}"
         try:
-            with trio.fail_after(_PATIENCE):
-                done = await helper.run(command, {})
+            done = await helper.run(command, {}, seconds=_PATIENCE)
         except (OSError, trio.TooSlowError) as problem:
             raise SandboxFailed(f"what others can't read {where} can't be listed: {problem!r}") from None
         if done.returncode == unreadable.TOO_MUCH:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import substrat.daemon
 from substrat.core.agents.records import Process
 from substrat.daemon.kernel import helper, process, procfs
 from substrat.daemon.sandboxes.machine import Machine
+from substrat.errors import SandboxFailed
 from tests.daemon.kernel.conftest import PATIENCE, ended
 from tests.support.waiting import wait_until
 
@@ -65,6 +67,37 @@ async def test_what_it_has_started_ends_with_it(tmp_path, gently):
         child = int((tmp_path / "child").read_text())
         started = Process(child, procfs.start_time(child) or 0, procfs.boot_id())
     await trio.to_thread.run_sync(wait_until, lambda: not process.is_running(started))
+
+
+def is_there(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("words", "seconds", "failure"), [
+    ("trap '' INT TERM; echo hangs >&2; sleep 600 & while :; do wait; done", 0.5, helper.TookTooLong),
+    ("trap '' PIPE; yes >&2 & exec cat /dev/zero", PATIENCE, SandboxFailed),
+])  # fmt: skip
+async def test_one_that_hangs_or_floods_is_ended_with_all_that_it_has_started(tmp_path, words, seconds, failure):
+    with pytest.raises(failure) as raised:
+        await helper.run(
+            ("/bin/sh", "-c", f"echo $$ > {tmp_path}/group; {words}"), os.environ, seconds=seconds, gently=False
+        )
+    assert getattr(raised.value, "errors", b"hangs\n") == b"hangs\n"
+    group = int((tmp_path / "group").read_text())
+    await trio.to_thread.run_sync(wait_until, lambda: not is_there(group))
+
+
+async def test_it_reads_what_it_is_given_and_is_not_waited_for_longer_than_itself():
+    """As a command that leaves a program in the background, with its pipes."""
+    with trio.fail_after(PATIENCE):
+        done = await helper.run(("/bin/sh", "-c", "cat; sleep 600 & echo $!"), os.environ, given=b"words\n")
+    words, _, pid = done.stdout.decode().partition("\n")
+    os.kill(int(pid), signal.SIGKILL)
+    assert words == "words"
 
 
 async def test_none_is_killed_like_an_agent_that_is_started_beside_it(bench):
