@@ -17,6 +17,7 @@ from substrat.core.programs.ndjson import Line
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.turn_ends import TurnEnds
 from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.storing import Patience
 from substrat.errors import SubstratError
 
 if TYPE_CHECKING:
@@ -70,12 +71,14 @@ class Accounting:
             change.put_turn(found, replace(agent.turn, process=started, begun_at=now, heard_at=now))
             change.record(DaemonEvent(agent.id, turn, "turn:started", text, data, cause))
 
-    def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:
-        """Record an agent's lines, above all the session's id; `urgent` uses the room that is kept for a full disk."""
+    def turn_lines(
+        self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, patience: Patience = Patience.WAITS
+    ) -> None:
+        """Record an agent's lines, above all the session's id."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
-        with self._registry.change("output recorded", urgent=urgent) as change:
+        with self._registry.change("output recorded", patience) as change:
             self._journal.append(agent.id, turn, lines)
             reported = agent.turn.reported
             for _, event in lines:
@@ -89,10 +92,10 @@ class Accounting:
             heard_at = self._registry.steady()
             change.put_progress(agent, replace(agent.turn, offset=offset, reported=reported, heard_at=heard_at))
 
-    def turn_truncated(self, turn: str, size: int, expected: int, *, urgent: bool = False) -> None:
-        """Note that an agent cut its own output; `urgent` uses the room that is kept for a full disk."""
+    def turn_truncated(self, turn: str, size: int, expected: int, patience: Patience = Patience.WAITS) -> None:
+        """Note that an agent cut its own output."""
         text = f"the agent cut its own output from {expected} to {size} bytes; what was there is lost"
-        self._update(turn, "output cut", ("turn:output-truncated", text), urgent=urgent)
+        self._update(turn, "output cut", ("turn:output-truncated", text), patience)
 
     def open_call(self, turn: str) -> str | None:
         """Return the newest tool call of a turn that has begun and not ended, in one line; None: none is open."""
@@ -131,19 +134,16 @@ class Accounting:
         if agent is not None and agent.turn is not None and not agent.turn.contacted:
             self._update(turn, "companion called", contacted=True)
 
-    def turn_note(self, turn: str, kind: str, text: str, *, holds_up_end: bool = False) -> None:
+    def turn_note(self, turn: str, kind: str, text: str, patience: Patience = Patience.WAITS) -> None:
         """Tell something about a running turn.
 
         Args:
             turn: the turn.
             kind: the event's.
             text: its words.
-            holds_up_end: whether the turn's end waits for this note, which must not wait for room on the disk then once
-                the turn is being stopped; only for a few notes a turn, of which an agent can't cause more.
+            patience: `TURNS_END` only for a few notes a turn, of which an agent can't cause more.
         """
-        agent = self._registry.agent_of_turn(turn)
-        stopping = agent is not None and agent.turn is not None and agent.turn.stop is not None
-        self._update(turn, "note taken", (kind, text), urgent=holds_up_end and stopping)
+        self._update(turn, "note taken", (kind, text), patience)
 
     def network_decided(self, turn: str, kind: str, text: str, refused: str | None) -> None:
         """Tell a decision of a running turn's network.
@@ -187,12 +187,17 @@ class Accounting:
         return None
 
     def _update(
-        self, turn: str, what: str, event: tuple[str, str] | None = None, *, urgent: bool = False, **changes: object
+        self,
+        turn: str,
+        what: str,
+        event: tuple[str, str] | None = None,
+        patience: Patience = Patience.WAITS,
+        **changes: object,
     ) -> None:
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
-        with self._registry.change(what, urgent=urgent) as change:
+        with self._registry.change(what, patience, turn) as change:
             change.put_turn(agent, replace(agent.turn, **changes))  # type: ignore[arg-type]
             if event is not None:
                 change.record(DaemonEvent(agent.id, turn, *event))

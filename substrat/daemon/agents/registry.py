@@ -26,6 +26,7 @@ from substrat.daemon.agents.closures import Closures
 from substrat.daemon.agents.follow_ups import FollowUps
 from substrat.daemon.agents.holds import Holds
 from substrat.daemon.failpoints import URGENT
+from substrat.daemon.state.storing import Patience
 from substrat.errors import NotFound
 
 if TYPE_CHECKING:
@@ -250,12 +251,13 @@ class Registry:
     # Changing
 
     @contextmanager
-    def change(self, name: str, *, urgent: bool = False) -> Iterator[Change]:
+    def change(self, name: str, patience: Patience = Patience.WAITS, turn: str | None = None) -> Iterator[Change]:
         """Make one change; inside another one it is part of that one.
 
         Args:
             name: one of `failpoints.CHANGES` or `WITHIN_A_TOOL`; those in `failpoints.URGENT` are urgent in any case.
-            urgent: whether it may use the room that is reserved for a full disk, because a turn can't be stopped without.
+            patience: how long it waits for room on a full disk.
+            turn: the turn whose end waits for it, with `Patience.TURNS_END`.
 
         Raises:
             StorageFailed: it couldn't be committed; nothing has changed.
@@ -264,8 +266,10 @@ class Registry:
             yield self._change
             return
         change = self._change = Change(self)
+        ends = patience is Patience.TURNS_END and turn is not None and self.is_being_stopped(turn)
+        is_urgent = ends or patience is Patience.URGENT
         try:
-            with self.journal.transaction(urgent=urgent or name in URGENT):
+            with self.journal.transaction(urgent=is_urgent or name in URGENT):
                 yield change
                 for settle in self.follow_ups.settle:
                     settle(change)
@@ -282,6 +286,11 @@ class Registry:
                 log.exception("an effect broke", change=name)
         if change.admits:
             self.admit()
+
+    def is_being_stopped(self, turn: str) -> bool:
+        """Say whether a turn that hasn't ended is to be stopped."""
+        agent = self.agent_of_turn(turn)
+        return agent is not None and agent.turn is not None and agent.turn.stop is not None
 
     def _apply(self, change: Change) -> None:
         for agent in change.agents.values():

@@ -15,6 +15,7 @@ from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.turn_prompts import asker, prompt_of
 from substrat.daemon.state.events import DaemonEvent
+from substrat.daemon.state.storing import Patience
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -81,14 +82,15 @@ class TurnEnds:
             StorageFailed: there is no room; nothing has changed.
         """
         try:
-            self._account(turn_id, verdict, observation, _MAX_RESULT, urgent=False)
+            self._account(turn_id, verdict, observation, _MAX_RESULT, Patience.WAITS)
         except StorageFailed:
-            agent = self._registry.agent_of_turn(turn_id)
-            if agent is None or agent.turn is None or agent.turn.stop is None:
+            if not self._registry.is_being_stopped(turn_id):
                 raise
-            self._account(turn_id, verdict, observation, _MAX_URGENT_RESULT, urgent=True)
+            self._account(turn_id, verdict, observation, _MAX_URGENT_RESULT, Patience.URGENT)
 
-    def _account(self, turn_id: str, verdict: Verdict, observation: TurnObservation, longest: int, *, urgent: bool) -> None:
+    def _account(
+        self, turn_id: str, verdict: Verdict, observation: TurnObservation, longest: int, patience: Patience
+    ) -> None:
         agent = self._registry.agent_of_turn(turn_id)
         if agent is None or agent.turn is None:
             return
@@ -101,7 +103,7 @@ class TurnEnds:
             result=_cut(text, longest) if result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
         turn = self._with_report(agent, turn, text)
-        with self._registry.change("turn accounted for", urgent=urgent) as change:
+        with self._registry.change("turn accounted for", patience) as change:
             last = agent.last if turn.result is None else turn.result[:_LAST]
             told = replace(agent, last=last, tokens=agent.tokens.after(turn.usage))
             agent = change.put_turn(self._with_stored_session(told, turn), turn)

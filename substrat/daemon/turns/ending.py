@@ -18,7 +18,7 @@ import trio
 from substrat.core.agents import cgroup_limits
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict
-from substrat.daemon.state.storing import until_stored
+from substrat.daemon.state.storing import Patience, until_stored
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -92,7 +92,7 @@ class TurnEnd:
             await self._note(ended.turn, "session:refused", said)
 
     async def _note(self, turn: Turn, kind: str, text: str) -> None:
-        await until_stored(partial(self._accounting.turn_note, turn.id, kind, text, holds_up_end=True))
+        await until_stored(partial(self._accounting.turn_note, turn.id, kind, text, Patience.TURNS_END))
 
     async def account(self, ended: EndedTurn) -> None:
         """Record a turn's end, as often as it takes: an agent whose turn has no task must not be `running` for ever."""

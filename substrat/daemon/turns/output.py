@@ -15,7 +15,7 @@ from substrat.core.programs.ndjson import Line, Splitter
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.kernel import descriptors
 from substrat.daemon.kernel.tail import Cut, Tail
-from substrat.daemon.state.storing import FULL_DISK_PAUSE, until_stored
+from substrat.daemon.state.storing import FULL_DISK_PAUSE, Patience, until_stored
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -56,14 +56,16 @@ class TurnObserver(Protocol):
     def turn_spawned(self, turn: str, started: Process, version: str | None = None, directory: str | None = None) -> None:
         """The sandbox was started, with a version of the agent program."""
 
-    def turn_lines(self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, *, urgent: bool = False) -> None:
-        """The agent wrote lines; everything before `offset` has been seen; `urgent`: recorded on a full disk too."""
+    def turn_lines(
+        self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, patience: Patience = Patience.WAITS
+    ) -> None:
+        """The agent wrote lines; everything before `offset` has been seen."""
 
-    def turn_truncated(self, turn: str, size: int, expected: int, *, urgent: bool = False) -> None:
-        """The agent cut its own output; `urgent`: recorded on a full disk too."""
+    def turn_truncated(self, turn: str, size: int, expected: int, patience: Patience = Patience.WAITS) -> None:
+        """The agent cut its own output."""
 
-    def turn_note(self, turn: str, kind: str, text: str, *, holds_up_end: bool = False) -> None:
-        """Something is to be told about the turn; `holds_up_end`: on a full disk too once the turn is being stopped."""
+    def turn_note(self, turn: str, kind: str, text: str, patience: Patience = Patience.WAITS) -> None:
+        """Something is to be told about the turn."""
 
     def open_call(self, turn: str) -> str | None:
         """Return the newest tool call of a turn that has begun and not ended, in one line; None: none is open."""
@@ -214,7 +216,7 @@ class TurnOutput:
         """Stop a turn that has written too many lines to be events, however few bytes they are."""
         self._is_unread = True
         text = f"what the agent wrote from byte {offset} on is too much to be read; it is in {self._place.stdout}"
-        await until_stored(lambda: self._observer.turn_note(self._turn, "turn:output-unread", text, holds_up_end=True))
+        await until_stored(lambda: self._observer.turn_note(self._turn, "turn:output-unread", text, Patience.TURNS_END))
         await self.tell_too_long()
 
     async def _leave_unread(self, offset: int, why: str = "the disk is full") -> None:
@@ -222,7 +224,7 @@ class TurnOutput:
         self._is_unread = True
         where = self._place.stdout
         text = f"what the agent wrote from byte {offset} on isn't read, because {why}; it is in {where}"
-        await until_stored(lambda: self._observer.turn_note(self._turn, "turn:output-unread", text, holds_up_end=True))
+        await until_stored(lambda: self._observer.turn_note(self._turn, "turn:output-unread", text, Patience.TURNS_END))
 
     async def tell_too_long(self) -> None:
         """Stop the turn, once, because it has written more than it may."""
@@ -244,7 +246,7 @@ class TurnOutput:
         """Record a piece of the output, and wait for room on a full disk until the turn is to be stopped.
 
         Args:
-            write: commits it, with `urgent=True` on a full disk too, or raises `StorageFailed` and has changed nothing.
+            write: commits it with a patience, or raises `StorageFailed` and has changed nothing.
 
         Returns:
             Whether it was written; False: the turn is being stopped, and has used up its share of the room for that.
@@ -262,7 +264,7 @@ class TurnOutput:
             if is_stopping:
                 self._urgent_writes -= 1
                 with suppress(StorageFailed):  # then the reserve is used up, and it is given up after a few more tries
-                    write(urgent=True)
+                    write(patience=Patience.URGENT)
                     return True
             with trio.move_on_after(FULL_DISK_PAUSE):
                 if not self._stop.wanted.is_set():

@@ -14,7 +14,7 @@ from substrat.core.agents.turn_limits import TurnLimits, time_silent, time_used
 from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.sandboxes.running import TURN
-from substrat.daemon.state.storing import until_stored
+from substrat.daemon.state.storing import Patience, until_stored
 from substrat.daemon.turns import agent_socket, damage, shortage
 from substrat.daemon.turns.agent_network import network_of
 from substrat.daemon.turns.running import RunningTurn
@@ -140,7 +140,7 @@ class TurnStarter:
         )
         for one in found:
             log.error("damaged", agent=agent.name, turn=turn.number, what=one.sentence)
-            note = partial(self._accounting.turn_note, turn.id, "state:damaged", one.sentence, holds_up_end=True)
+            note = partial(self._accounting.turn_note, turn.id, "state:damaged", one.sentence, Patience.TURNS_END)
             await until_stored(note)
         if turn.process is not None and any(one.blind for one in found):
             sandbox_process.kill_recorded(turn.process)

@@ -58,8 +58,7 @@ class Turns:
         sweep_wanted: Wakeup,
         nursery: trio.Nursery,
     ) -> None:
-        registry, layout, protector = state.registry, state.layout, sandboxes.preparer.protector
-        accounting = agents.accounting
+        registry, layout, accounting, preparer = state.registry, state.layout, agents.accounting, sandboxes.preparer
         self.questions = TurnQuestions(agents.requests, running, sandboxes.cgroups)
         user_chats = os.path.join(sandboxes.user.home, PROGRAM.places.chats)
         self.disk_watch = DiskWatch(registry, accounting, layout, user_chats, running.turn_runs)
@@ -71,8 +70,8 @@ class Turns:
             state=state, accounting=accounting, sandboxes=sandboxes, preparation=preparation, serve_agent=serve_agent,
             turns=running,
         )  # fmt: skip
-        turn_git = TurnGit(sandboxes.preparer, layout)
-        look = WorkspaceLook(state=state, accounting=accounting, protector=protector, git=turn_git)
+        turn_git = TurnGit(preparer, layout)
+        look = WorkspaceLook(state=state, accounting=accounting, protector=preparer.protector, git=turn_git)
         end = TurnEnd(state, accounting, sessions, sandboxes.cgroups, running)
         end_steps = (
             EndStep("look at the workspace", look.look),
@@ -83,6 +82,6 @@ class Turns:
             EndStep("remove the cgroup", end.remove_cgroup),
         )
         self.runner = TurnRunner(
-            state=state, placeholders=protector.placeholders, nursery=nursery, turns=running, starter=starter,
+            state=state, placeholders=preparer.protector.placeholders, nursery=nursery, turns=running, starter=starter,
             end_steps=end_steps,
         )  # fmt: skip

@@ -10,7 +10,7 @@ import attrs
 import structlog
 
 from substrat.daemon.agents.findings import UNPROTECTED, Found, found_at
-from substrat.daemon.state.storing import until_stored
+from substrat.daemon.state.storing import Patience, until_stored
 from substrat.daemon.turns.shortage import patiently
 from substrat.daemon.workspaces import protected_paths
 
@@ -65,7 +65,7 @@ class WorkspaceLook:
         """Remove the locks of git's that the turn has left, so that other gits can write."""
         for lock in await self._protector.remove_locks(agent, before.unfinished):
             text = f"a git of the turn's was killed and had left {lock}, which is removed; its other work stays as it is"
-            note = partial(self._accounting.turn_note, turn.id, "workspace:unlocked", text, holds_up_end=True)
+            note = partial(self._accounting.turn_note, turn.id, "workspace:unlocked", text, Patience.TURNS_END)
             await until_stored(note)
 
     async def _tell_news(self, agent: Agent, turn: Turn, before: ProtectedPaths) -> None:
@@ -84,20 +84,15 @@ class WorkspaceLook:
 
     def _note_findings(self, turn: Turn, found: Sequence[Found], text: str, kind: str = UNPROTECTED) -> None:
         """Record findings of a turn's end, and tell them."""
-        with self._state.registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
-            self._accounting.turn_note(turn.id, kind, text, holds_up_end=True)
+        with self._state.registry.change("finding recorded", Patience.TURNS_END, turn.id):
+            self._accounting.turn_note(turn.id, kind, text)
             self._state.findings.record(turn.agent, turn.id, found)
 
     def _note_new_findings(self, turn: Turn, found: Sequence[Found]) -> None:
         """Record findings of a turn's end, and tell those that are new."""
-        with self._state.registry.change("finding recorded", urgent=self._is_being_stopped(turn)):
+        with self._state.registry.change("finding recorded", Patience.TURNS_END, turn.id):
             for one in self._state.findings.record(turn.agent, turn.id, found):
-                self._accounting.turn_note(turn.id, UNPROTECTED, one.text, holds_up_end=True)
-
-    def _is_being_stopped(self, turn: Turn) -> bool:
-        """Say whether a turn's end must not wait for room on the disk."""
-        now = self._state.registry.find(turn.agent).turn
-        return now is not None and now.stop is not None
+                self._accounting.turn_note(turn.id, UNPROTECTED, one.text)
 
 
 def _replaced(agent: Agent, before: ProtectedPaths, paths: tuple[str, ...]) -> Found:

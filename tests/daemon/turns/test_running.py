@@ -16,7 +16,7 @@ from substrat.daemon.kernel import process, procfs
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.state.layout import TurnDir
-from substrat.daemon.state.storing import until_stored
+from substrat.daemon.state.storing import Patience, until_stored
 from substrat.daemon.turns import output
 from substrat.daemon.turns.running import RunningTurn
 from substrat.errors import SandboxFailed, StorageFailed
@@ -57,12 +57,12 @@ class TurnObserver:
         self._write()
         self.spawned.append(started)
 
-    def turn_lines(self, _turn, lines, offset, *, urgent=False):
+    def turn_lines(self, _turn, lines, offset, patience=Patience.WAITS):
         self._write()
         self.lines += [line for line, _ in lines]
         self.offset = offset
 
-    def turn_truncated(self, _turn, size, expected, *, urgent=False):
+    def turn_truncated(self, _turn, size, expected, patience=Patience.WAITS):
         self._write()
         self.truncated.append((size, expected))
 
@@ -73,7 +73,7 @@ class TurnObserver:
         self._write()
         self.limits.append(limit)
 
-    def turn_note(self, _turn, kind, text, *, holds_up_end=False):
+    def turn_note(self, _turn, kind, text, patience=Patience.WAITS):
         self._write()
         self.notes.append((kind, text))
 
