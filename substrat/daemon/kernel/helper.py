@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 from contextlib import ExitStack, contextmanager, suppress
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
@@ -25,8 +25,8 @@ _GRACE_S = 5.0
 """Between SIGTERM and SIGKILL, as in Trio: git removes its lock files meanwhile."""
 _PIPE = 64 * 1024
 """Bytes of a pipe (pipe(7)): a program that floods it gets no more of the loop's time than one reading at a time."""
-_MOST = 32 << 20
-"""Bytes of output, and of errors, as for a program in a sandbox (`sandboxes/oneshot.py`): git lists long configurations."""
+MOST = 32 << 20
+"""Bytes of output, and of errors: the daemon holds all of it in memory."""
 
 
 class Waiting(NamedTuple):
@@ -35,6 +35,7 @@ class Waiting(NamedTuple):
     command: Sequence[str]
     child: subprocess.Popen[bytes]
     pidfd: int
+    printed: tuple[tuple[int, bytearray], ...]
 
 
 class TookTooLong(trio.TooSlowError):
@@ -81,17 +82,17 @@ async def run(
         started = _start(command, environment, files, source)
     finally:
         os.close(source)
-    done, printed = None, (bytearray(), bytearray())
+    done = None
     with _closing(started):
         try:
             with trio.move_on_after(seconds):
-                done = await _ended(started, printed)
+                done = await _ended(started)
         finally:
             if done is None:
                 with trio.move_on_after(2 * _GRACE_S, shield=True):
                     await _end(started.child, started.pidfd, gently=gently)
     if done is None:
-        raise TookTooLong(bytes(printed[1]))
+        raise TookTooLong(bytes(started.printed[1][1]))
     return done
 
 
@@ -127,34 +128,37 @@ def _closing(started: Waiting) -> Iterator[None]:
         yield
 
 
-async def _ended(
-    started: Waiting, printed: tuple[bytearray, bytearray] | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """Wait for a program's end and read meanwhile, but don't wait for others to which it has left its pipes."""
-    output, errors = printed or (bytearray(), bytearray())
-    streams = ((started.child.stdout, output), (started.child.stderr, errors))
+async def _ended(started: Waiting) -> subprocess.CompletedProcess[bytes]:
+    if not await collect(started.printed, started.pidfd):
+        raise SandboxFailed(f"{started.command[0]} printed more than {MOST >> 20} MiB")
+    output, errors = (bytes(into) for _, into in started.printed)
+    return subprocess.CompletedProcess(started.command, started.child.wait(), output, errors)
+
+
+async def collect(pipes: Sequence[tuple[int, bytearray]], ended: int | None = None) -> bool:
+    """Read what a program prints; return whether it was no more than `MOST` bytes on each pipe, of which no more is read.
+
+    Args:
+        pipes: the descriptors, which don't block, and what their bytes are added to.
+        ended: the program's pidfd, at whose end the reading ends; None: at the end of all to which it has left its pipes.
+    """
     async with trio.open_nursery() as nursery:
-        for stream, into in streams:
-            nursery.start_soon(_follow, stream, into, nursery.cancel_scope)
-        await trio.lowlevel.wait_readable(started.pidfd)
-        nursery.cancel_scope.cancel()
-    for stream, into in streams:
-        while len(into) <= _MOST and _read(stream, into):
+
+        async def follow(pipe: int, into: bytearray) -> None:
+            while len(into) <= MOST and _read(pipe, into) != 0:
+                await trio.lowlevel.wait_readable(pipe)
+            if len(into) > MOST:
+                nursery.cancel_scope.cancel()
+
+        for pipe, into in pipes:
+            nursery.start_soon(follow, pipe, into)
+        if ended is not None:
+            await trio.lowlevel.wait_readable(ended)
+            nursery.cancel_scope.cancel()
+    for pipe, into in pipes if ended is not None else ():
+        while len(into) <= MOST and _read(pipe, into):
             pass
-    if max(len(output), len(errors)) > _MOST:
-        raise SandboxFailed(f"{started.command[0]} printed more than {_MOST >> 20} MiB")
-    return subprocess.CompletedProcess(started.command, started.child.wait(), bytes(output), bytes(errors))
-
-
-async def _follow(stream: IO[bytes] | None, into: bytearray, everything: trio.CancelScope) -> None:
-    """Read what is printed, to its end; too much of it ends everything."""
-    while (count := _read(stream, into)) != 0 and len(into) <= _MOST:
-        if count is None:
-            assert stream is not None
-            await trio.lowlevel.wait_readable(stream)
-        await trio.lowlevel.checkpoint()
-    if len(into) > _MOST:
-        everything.cancel()
+    return all(len(into) <= MOST for _, into in pipes)
 
 
 def _start(command: Sequence[str], environment: Mapping[str, str], files: Sequence[int], given: int) -> Waiting:
@@ -163,10 +167,11 @@ def _start(command: Sequence[str], environment: Mapping[str, str], files: Sequen
         command, env=environment, pass_fds=files, process_group=0,
         stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    for stream in filter(None, (child.stdout, child.stderr)):
-        os.set_blocking(stream.fileno(), False)
+    pipes = tuple(stream.fileno() for stream in (child.stdout, child.stderr) if stream is not None)
+    for pipe in pipes:
+        os.set_blocking(pipe, False)
     try:
-        return Waiting(command, child, os.pidfd_open(child.pid))
+        return Waiting(command, child, os.pidfd_open(child.pid), tuple((pipe, bytearray()) for pipe in pipes))
     except OSError:
         # It isn't waited for, because the kernel may hold it; `subprocess` reaps it at a later start.
         os.killpg(child.pid, signal.SIGKILL)
@@ -175,11 +180,10 @@ def _start(command: Sequence[str], environment: Mapping[str, str], files: Sequen
         raise
 
 
-def _read(stream: IO[bytes] | None, into: bytearray) -> int | None:
+def _read(pipe: int, into: bytearray) -> int | None:
     """Read what a pipe holds, and return how many bytes that were; 0: it is at its end; None: it is empty."""
-    assert stream is not None
     try:
-        data = os.read(stream.fileno(), _PIPE)
+        data = os.read(pipe, _PIPE)
     except BlockingIOError:
         return None
     into += data

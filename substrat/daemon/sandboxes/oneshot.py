@@ -16,7 +16,7 @@ import trio
 
 from sandbox import bwrap, host
 from sandbox.spec import Devices, Mount, Processes, ReadOnly, Spec, Tmpfs
-from substrat.daemon.kernel import descriptors, process, sandbox_process
+from substrat.daemon.kernel import descriptors, helper, process, sandbox_process
 from substrat.daemon.sandboxes import sources
 from substrat.daemon.sandboxes.launch_plan import closed_by
 from substrat.daemon.workspaces.user import ids_inside
@@ -29,16 +29,12 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 10.0
 """Such a program takes some tenths of a second; a person may be waiting for it."""
-_MAX_OUTPUT = 32 * 1024 * 1024
-"""Bytes: the daemon holds all of it in memory."""
 _TMP_BYTES = 64 << 20
 """SQLite and git put at most a few MiB into `/tmp` for these programs."""
 _FILTER_FD = 3
 """The descriptor that bubblewrap finds the system call filter at; those of its mounts follow."""
 _END_SECONDS = 10.0
 """A killed sandbox is gone in milliseconds; no caller waits longer for one that the kernel can't end."""
-_PIECE = 1 << 16
-"""Bytes: all that a pipe holds (pipe(7))."""
 _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/nonexistent",
@@ -124,7 +120,7 @@ async def run(
         except trio.TooSlowError:
             raise TookTooLong(f"{command[0]} didn't end within {patience:g} s in its sandbox", bytes(printed[0])) from None
     if done is None:
-        raise SandboxFailed(f"{command[0]} printed more than {_MAX_OUTPUT >> 20} MiB in its sandbox")
+        raise SandboxFailed(f"{command[0]} printed more than {helper.MOST >> 20} MiB in its sandbox")
     if isinstance(done, OSError):
         descriptors.refuse_shortage(done)
         raise SandboxFailed(f"{bubblewrap.path} can't be started: {done.strerror}")
@@ -159,7 +155,7 @@ async def _run(
         pidfd = closed_by(stack, process.open_own(started))
         status: int | None = None
         try:
-            if await _collect_all(reading, printed):
+            if await helper.collect(tuple(zip(reading, printed, strict=True))):
                 await trio.lowlevel.wait_readable(pidfd)
                 status = os.waitstatus_to_exitcode(os.waitpid(started.pid, 0)[1])
         finally:
@@ -189,25 +185,3 @@ def _pipes(stack: ExitStack) -> tuple[list[int], list[int]]:
             os.set_blocking(outlet, False)
         undo.pop_all()
     return reading, writing
-
-
-async def _collect_all(reading: list[int], printed: tuple[bytearray, bytearray]) -> bool:
-    """Read standard output and error to their ends; returns False if there is too much of it."""
-    async with trio.open_nursery() as nursery:
-        for descriptor, into in zip(reading, printed, strict=True):
-            nursery.start_soon(_collect, descriptor, into, nursery.cancel_scope)
-    return max(map(len, printed)) <= _MAX_OUTPUT
-
-
-async def _collect(descriptor: int, into: bytearray, everything: trio.CancelScope) -> None:
-    while True:
-        await trio.lowlevel.wait_readable(descriptor)
-        try:
-            data = os.read(descriptor, _PIECE)
-        except BlockingIOError:
-            continue
-        if not data:
-            return
-        into += data
-        if len(into) > _MAX_OUTPUT:
-            everything.cancel()

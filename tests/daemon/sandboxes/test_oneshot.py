@@ -11,6 +11,7 @@ import trio
 
 from sandbox import host
 from sandbox.spec import Bind
+from substrat.daemon.kernel import helper
 from substrat.daemon.sandboxes import oneshot
 from substrat.errors import SandboxFailed
 from tests.support.waiting import wait_until
@@ -54,7 +55,7 @@ def test_one_that_takes_too_long_is_killed_with_all_it_started(bubblewrap, monke
 
 
 def test_one_that_prints_without_end_is_killed(bubblewrap, monkeypatch):
-    monkeypatch.setattr(oneshot, "_MAX_OUTPUT", 1 << 16)
+    monkeypatch.setattr(helper, "MOST", 1 << 16)
     with pytest.raises(SandboxFailed, match="printed more"):
         run(bubblewrap, "yes")
     with pytest.raises(SandboxFailed, match="printed more"):
