@@ -69,11 +69,8 @@ class SpawnChecks:
 
     def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[SharedPath, ...]:
         """Check a new agent's binds; raises the errors of `binds.check`."""
-        own = (
-            *self._protector.own_places,
-            os.path.dirname(os.path.realpath(paths.config_file(self._state.environ))),
-        )
-        return binds.check(writable, read_only, directory, self._user, own)
+        config = os.path.dirname(os.path.realpath(paths.config_file(self._state.environ)))
+        return binds.check(writable, read_only, directory, self._user, (*self._protector.own_places, config))
 
     def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
         """Check an ssh-agent's socket for a new agent; raises the errors of `binds.check_ssh_agent`."""

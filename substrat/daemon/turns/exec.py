@@ -280,9 +280,8 @@ class ExecSessions:
                 else:
                     if network is not None:
                         nursery.start_soon(network.serve, None, lambda: sandbox.outer)
-                    nursery.start_soon(
-                        sandbox.release, self._state.watcher, partial(self._sandboxes.running.showing, agent.id, COMMAND)
-                    )
+                    showing = partial(self._sandboxes.running.showing, agent.id, COMMAND)
+                    nursery.start_soon(sandbox.release, self._state.watcher, showing)
                     await trio.lowlevel.wait_readable(sandbox.pidfd)
                 nursery.cancel_scope.cancel()
         finally:
