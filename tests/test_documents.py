@@ -16,8 +16,9 @@ DOCUMENTS = {
 }
 PICTURES = sorted((ROOT / "docs" / "screenshots").glob("*.svg"))
 SVG = "{http://www.w3.org/2000/svg}"
-TOPS = "substrat|sandbox|mcp_server|tests|benchmarks|docs|man|systemd|core|daemon|cli|protocol|standin|demo"
-LAYERS = "servers|turns|sandboxes|agents|network|state|kernel"
+PROGRAMS = "core|daemon|cli|client|protocol|inside|web|standin|demo"
+TOPS = f"substrat|sandbox|mcp_server|tests|benchmarks|docs|man|systemd|{PROGRAMS}"
+LAYERS = "servers|turns|clones|chats|sandboxes|workspaces|families|agents|network|state|kernel"
 
 
 def code_lines(text):
