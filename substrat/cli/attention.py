@@ -1,4 +1,4 @@
-"""Says which agents need a person, why, and the next command: one vocabulary for `ls`, its tree and the waits."""
+"""Says which agents need a person, why, and the next command: one vocabulary for all verbs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Programs that the daemon runs in sandboxes; they run with any Python that the system has, and import next to nothing."""
+"""Programs that the daemon starts in sandboxes or beside them, with any Python that the system has; they import little."""

@@ -1,6 +1,6 @@
 """Decides which agents need a person, and why, from facts that others have looked up. Pure.
 
-Every view shows the same answer: `ls` and `show` today. An agent has one attention at a time, the weightiest kind that
+Every view shows the same answer, and the bell goes by it. An agent has one attention at a time, the weightiest kind that
 applies: an open question outweighs a turn that failed, and a turn that failed outweighs being idle.
 """
 

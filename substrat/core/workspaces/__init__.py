@@ -1,1 +1,1 @@
-"""Decisions about workspaces: git's files, protected paths, overlapping directories."""
+"""Decisions about workspaces, clones and landings: git's files, protected paths, overlapping directories."""

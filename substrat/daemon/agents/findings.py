@@ -1,4 +1,4 @@
-"""Keeps findings in agents' workspaces until a person has accepted them; `sandboxes` finds them."""
+"""Keeps findings in agents' workspaces until a person has accepted them, or their files are gone or as they were."""
 
 from __future__ import annotations
 

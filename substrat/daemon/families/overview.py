@@ -1,4 +1,4 @@
-"""Looks up the facts that agents' attention depends on; `core.attention` decides from them."""
+"""Looks up the facts that agents' attention depends on; `core.agents.attention` decides from them."""
 
 from __future__ import annotations
 

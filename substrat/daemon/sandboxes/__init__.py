@@ -1,1 +1,1 @@
-"""Prepares sandboxes and looks after the files that agents and people share."""
+"""Prepares agents' sandboxes, and runs git and readers in small ones of their own."""

@@ -1,4 +1,4 @@
-"""Measures the space that running turns take of the disk, and stops those that `core.disk_use` names."""
+"""Measures the space that running turns take of the disk, and stops those that `core.agents.disk_use` names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps the space that old turns take within limits, and deletes the files of removed agents; `core.retention` decides.
+"""Keeps the space of old turns within limits, and deletes the files of removed agents; `core.agents.retention` decides.
 
 Refs of agents that are over are looked at after a sweep, a repository at a time.
 
