@@ -212,7 +212,8 @@ def test_an_agent_looks_at_its_descendants_work(house, app, until):
     status, result, tail, diff, other, refused, nobody = map(str, answers(house, "lead")[-7:])
     assert head in status
     assert head in result
-    assert "all done" in result
+    assert "\n> all done" in result
+    assert all(line.startswith("> ") for line in tail.splitlines()[2:])
     assert "turn:started" in tail
     assert "+++ b/kid.txt" in diff
     assert "stranger" in other

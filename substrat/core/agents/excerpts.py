@@ -1,29 +1,30 @@
-"""Cuts long texts for agents and says how much was left out. Pure."""
+"""Cuts and quotes texts for agents, and says how much was cut. Pure."""
 
 from __future__ import annotations
 
 MOST = 16 * 1024
-"""Bytes of one answer: some four thousand tokens, which a model still reads in the middle of its work."""
+"""Bytes of one answer, and of one result: some four thousand tokens, which a model still reads in the middle of its work.
+Several results come together in one prompt; longer ones belong into files."""
 
 
-def beginning(text: str, more: int = 0) -> str:
-    """Return a text, cut at 16 KiB.
+def shortened(text: str, most: int = MOST) -> str:
+    """Return a text, or the head and the tail of one that has more bytes, with the number of those between.
 
-    Args:
-        text: the text.
-        more: how many bytes of it were left out before.
+    No line begins anew where the text is cut: one that is quoted stays so.
     """
     data = text.encode("utf-8", "replace")
-    kept = data[:MOST].decode("utf-8", "ignore")
-    more += len(data) - len(kept.encode())
-    return f"{kept}\n… {more} bytes more" if more else kept
-
-
-def end(text: str) -> str:
-    """Return the end of a text, at most 16 KiB, from the beginning of a line on where there is one."""
-    data = text.encode("utf-8", "replace")
-    if len(data) <= MOST:
+    if len(data) <= most:
         return text
-    kept = data[-MOST:]
-    kept = kept[kept.find(b"\n") + 1 :]
-    return f"… {len(data) - len(kept)} bytes more\n{kept.decode('utf-8', 'ignore')}"
+    head = data[: most - most // 2].decode("utf-8", "ignore").rstrip("\n")
+    tail = data[len(data) - most // 2 :].decode("utf-8", "ignore")
+    return f"{head}… [{len(data) - len((head + tail).encode()):,} bytes more] …{tail}"
+
+
+def quoted(text: str, most: int | None = None) -> str:
+    """Return an agent's words with a mark before each line: they can't pass for Substrat's, or for a command.
+
+    Args:
+        text: the words.
+        most: the bytes that are kept of them, without the marks; None: all.
+    """
+    return "\n".join(f"> {line}" for line in (text if most is None else shortened(text, most)).splitlines())

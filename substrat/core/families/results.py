@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Item, Turn
 
-LONGEST = 16 * 1024
-"""Bytes of a report: several of them come together in one prompt. Longer results belong into files."""
 EMPTY = "empty"
 """The outcome of a turn that came to its end without a word: it has told nothing, so it isn't called a success."""
 UNFIT = "its result doesn't fit the schema that it must have"
@@ -60,12 +58,3 @@ def text_of(turn: Turn | None, question: Item | None = None) -> str:
 def _said(turn: Turn) -> str:
     """Return an agent's report; turns of earlier versions have only their result."""
     return (turn.report if turn.report is not None else turn.result) or ""
-
-
-def shortened(text: str, most: int = LONGEST) -> str:
-    """Cut a text after so many bytes, and say how many more there are."""
-    data = text.encode("utf-8", "replace")
-    if len(data) <= most:
-        return text
-    kept = data[:most].decode("utf-8", "ignore")
-    return f"{kept}… [{len(data) - len(kept.encode())} bytes more]"

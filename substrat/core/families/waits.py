@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.agents import excerpts
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.families import results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -176,10 +176,10 @@ def words(sentence: str, note: str | None, reports: Sequence[Report], earlier: S
         earlier: messages about their earlier turns, as they would have been delivered.
         most: the bytes that all results together may have; each gets an equal share, and at least some hundred.
     """
-    share = max(_LEAST_RESULT, min(results.LONGEST, most // max(1, len(reports) + len(earlier))))
+    share = max(_LEAST_RESULT, min(excerpts.MOST, most // max(1, len(reports) + len(earlier))))
     parts = [sentence, f"You noted: {note}"] if note else [sentence]
     for report in reports:
-        quoted = "\n".join(f"> {line}" for line in results.shortened(report.text.strip(), share).splitlines())
+        quoted = excerpts.quoted(report.text.strip(), share)
         parts.append(f"{report.head}\n\n{quoted}" if quoted else report.head)
-    parts += [results.shortened(text.strip(), share) for text in earlier]
+    parts += [excerpts.shortened(text.strip(), share) for text in earlier]
     return "\n\n".join(parts) + "\n"

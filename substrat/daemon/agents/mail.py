@@ -45,6 +45,8 @@ def rank_of(registry: Registry, agent: Agent, item: Item) -> Rank:
     if item.sender == agent.parent:
         return Rank.PARENT
     sender = registry.get(item.sender)
+    if sender is not None and sender.parent == agent.id:
+        return Rank.CHILD
     is_family = sender is not None and registry.root_of(sender).id == registry.root_of(agent).id
     return Rank.FAMILY if is_family else Rank.STRANGER
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from mcp_server.tools import MAX_STATUS
-from substrat.core.agents import result_schema
+from substrat.core.agents import excerpts, result_schema
 from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase, stays_together
 from substrat.core.agents.prompts import fitting
 from substrat.core.agents.records import (
@@ -22,7 +22,6 @@ from substrat.core.agents.records import (
     by_agent,
     open_turn_id,
 )
-from substrat.core.families import results
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning, turn_prompts
 from substrat.daemon.state.events import DaemonEvent
@@ -208,8 +207,8 @@ class AgentRequests:
         agent = self.find(name)
         if agent.turn is None or agent.turn.outcome is not None:
             raise Refused(f"{agent.name} has no turn whose result this could be")
-        if len(report.encode("utf-8", "replace")) > results.LONGEST:
-            raise LimitReached(f"a result may have {results.LONGEST} bytes: write the rest to a file, and name it in files")
+        if len(report.encode("utf-8", "replace")) > excerpts.MOST:
+            raise LimitReached(f"a result may have {excerpts.MOST} bytes: write the rest to a file, and name it in files")
         if (schema := agent.settings.result_schema) is not None and completion is Completion.SUCCEEDED:
             problem = result_schema.misfit(schema, result)
             if problem is not None:

@@ -6,11 +6,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from substrat.core.agents import prompts, result_schema, retry, totals
+from substrat.core.agents import excerpts, prompts, result_schema, retry, totals
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import Agent, Completion, ItemKind, Outcome, Restore, Turn
 from substrat.core.agents.verdict import end_of
-from substrat.core.families import results
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
 from substrat.core.programs.table import PROGRAM
 from substrat.daemon.agents.turn_prompts import asker, prompt_of
@@ -143,7 +142,7 @@ class TurnEnds:
         report = text if said is None else PROGRAM.result_text("", said)
         schema = agent.settings.result_schema
         is_unfit = schema is not None and result_schema.misfit(schema, report) is not None
-        return replace(turn, report=results.shortened(report), completion=Completion.UNFIT if is_unfit else None)
+        return replace(turn, report=excerpts.shortened(report), completion=Completion.UNFIT if is_unfit else None)
 
     def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
         """Note that the session is on disk for good: a stopped program deletes a chat that holds no whole turn."""

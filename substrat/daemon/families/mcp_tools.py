@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +13,7 @@ from mcp_server import tools
 from sandbox.spec import Network
 from substrat.core.agents import result_schema
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.prompts import sender, shown, timestamp
+from substrat.core.agents.prompts import head, shown, timestamp
 from substrat.core.agents.records import GROUPS, OPERATOR, Completion, Intent
 from substrat.core.families.waits import WaitMode
 from substrat.daemon.agents import mail
@@ -142,7 +141,7 @@ class ToolCalls:
             case tools.CheckInbox(peek, message):
                 if message is not None:
                     whole = self._requests.message_for(caller.id, message)
-                    return _json(messages=[_message(whole, whole.text)])
+                    return _json(messages=[self._message(caller, whole, is_whole=True)])
                 return self._check_inbox(caller, peek=peek)
             case tools.SpawnAgent():
                 return self._spawn_agent(caller, call, ready if isinstance(ready, ChildPlace) else None)
@@ -220,9 +219,15 @@ class ToolCalls:
     def _check_inbox(self, caller: Agent, *, peek: bool) -> str:
         items = self._requests.peek_inbox(caller.id) if peek else self._requests.take_inbox(caller.id)
         unread = self._requests.unread(self._requests.find(caller.id))
-        rank = partial(mail.rank_of, self._requests.registry, caller)
-        messages = [_message(item, shown(item, rank(item))) for item in items]
+        messages = [self._message(caller, item) for item in items]
         return _json(messages=messages, **({"unread": unread} if unread else {}))
+
+    def _message(self, caller: Agent, item: Item, *, is_whole: bool = False) -> dict[str, object]:
+        """Return a message as `check_inbox` hands it out."""
+        registry = self._requests.registry
+        rank = mail.rank_of(registry, caller, item)
+        text = item.text if is_whole else shown(item, rank)
+        return {"id": item.id, "head": head(item, rank, registry.now()), "text": text}
 
     def _spawn_agent(self, caller: Agent, call: tools.SpawnAgent, place: ChildPlace | None) -> str:
         if place is None and (caller.clone is not None or (call.workspace or SHARE) != SHARE):
@@ -243,16 +248,6 @@ class ToolCalls:
         when = f"queued {' and '.join(waits)}" if waits else "started"
         where = f"it works {place.words} (workspace: {place.kind})"
         return f"agent {child.name} is {when}; {where}; a message will tell you when it has finished"
-
-
-def _message(item: Item, text: str) -> dict[str, object]:
-    """Return a message as `check_inbox` hands it out, with so much of its text."""
-    found: dict[str, object] = {"id": item.id, "from": sender(item), "time": timestamp(item.time)}
-    if item.intent is not None:
-        found["intent"] = item.intent.value
-    if item.reply_to is not None:
-        found["reply_to"] = item.reply_to
-    return {**found, "text": text}
 
 
 def _schema(schema: dict[str, Any] | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.agents.excerpts import shortened
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import (
     BY_OPERATOR,
@@ -18,7 +19,6 @@ from substrat.core.agents.records import (
     by_agent,
     open_turn_id,
 )
-from substrat.core.families.results import shortened
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, PolicyDenied, Refused
 

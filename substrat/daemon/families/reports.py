@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from substrat.core.agents import prompts
+from substrat.core.agents import excerpts, prompts
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import ItemKind, Outcome, by_agent
 from substrat.core.agents.stop_reason import SUSPENDED
@@ -84,4 +84,4 @@ class Reports:
             text = prompts.child_report(agent.name, turn.number, outcome, made, said)
         else:
             text = prompts.turn_as_answer(agent.name, reply_to, outcome, made, said)
-        return results.shortened(text, self._registry.config.limits.message_bytes)
+        return excerpts.shortened(text, self._registry.config.limits.message_bytes)

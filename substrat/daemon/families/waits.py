@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from substrat.core.agents import excerpts
 from substrat.core.agents.lifecycle import STATE_OF, Event, Phase
 from substrat.core.agents.records import SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
 from substrat.core.families import results, waits
@@ -261,7 +262,7 @@ class Waits:
             told = {about for about, _ in self._store.reported(wait.reports)}
             if wait.is_open and turn is not None and turn.outcome is not None and turn.id not in told:
                 report = self._report(agent.id, agent.name)
-                text = waits.words(report.head, None, [], [report.text], results.LONGEST)
+                text = waits.words(report.head, None, [], [report.text], excerpts.MOST)
                 self._add_report(change, wait.agent, turn.id, text, [wait])
 
     def delivered(self, change: Change, agent_id: str, items: Iterable[Item]) -> None:

@@ -89,7 +89,7 @@ class AgentTools:
         if turn is None:
             return "It has finished no turn yet."
         outcome = self._waits.outcome_of(agent, turn)
-        return f"Turn {turn.number}, {outcome}:\n{excerpts.beginning(results.text_of(turn))}"
+        return f"Turn {turn.number}, {outcome}:\n\n{excerpts.quoted(results.text_of(turn), excerpts.MOST)}"
 
     def _last_turn(self, agent: Agent) -> Turn | None:
         """Return an agent's last turn that has ended, with its result."""
@@ -104,13 +104,14 @@ class AgentTools:
         events = await journal.read(journal.start_of(-_TAIL, agent.id), agent.id, _TAIL)
         told = [msgspec.json.decode(event.json, type=_TailEvent) for event in events]
         lines = [f"{event.time} {event.kind} {event.text or ''}".rstrip() for event in told]
-        return excerpts.end("\n".join(lines))
+        return excerpts.quoted("\n".join(lines), excerpts.MOST)
 
     async def _diff(self, agent: Agent) -> str:
         if agent.clone is None:
             raise Refused(f"{agent.name} has no clone of its own, so there is nothing to compare: look at its files")
         found = await self._diffing.difference(agent.clone, with_text=True)
-        return excerpts.beginning(found.text or "It has changed nothing.", found.cut)
+        more = f"\n… {found.cut:,} bytes more" if found.cut else ""
+        return excerpts.shortened(found.text or "It has changed nothing.") + more
 
 
 def _head(agent: Agent, made: str) -> str:

@@ -92,13 +92,16 @@ def test_messages_reach_whom_they_are_for(call, house):
     assert [item.text for item in house.store.waiting_items(None)] == ["hi you", "hi parent"]
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid"}))
     good(call("kid", "send_message", {"to": "parent", "text": "hi boss"}))
-    assert json.loads(good(call("bob", "check_inbox")))["messages"][0]["text"] == "hi boss"
+    (message,) = json.loads(good(call("bob", "check_inbox")))["messages"]
+    answer = "reply_to 6, or this turn's last words are the answer"
+    assert message == {"id": 6, "head": f"message 6 from your child kid: a request, 0 s ago; {answer}", "text": "hi boss"}
 
 
 def test_messages_are_read_once(call, house):
     good(call("eve", "send_message", {"to": "bob", "text": "hi"}))
     (message,) = json.loads(good(call("bob", "check_inbox")))["messages"]
-    assert (message["from"], message["text"]) == ("agent eve", "hi")
+    assert message["head"].startswith(f"message {message['id']} from agent eve of another family: a request, ")
+    assert message["text"] == "hi"
     assert json.loads(good(call("bob", "check_inbox")))["messages"] == []
 
 
