@@ -16,6 +16,7 @@ _OF_TURN = (
     "INDEXED BY events_of_agent WHERE agent = ? AND turn = ? AND kind = ? AND cursor > "
     "max(?, coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0))"
 )
+_OF_ANY = "agent NOT IN (SELECT id FROM removed_agents)"
 _EVENTS_OF_TURN = f"{EVENTS.select} {_OF_TURN} ORDER BY cursor LIMIT ?"
 _LAST_EVENT_OF_TURN = f"{EVENTS.select} {_OF_TURN} ORDER BY cursor DESC LIMIT 1"
 _COUNT_EVENTS_OF_TURN = f"SELECT count(*) FROM events {_OF_TURN}"  # noqa: S608
@@ -34,11 +35,8 @@ class EventQueries(Database):
 
     def events_after(self, cursor: int, agent_id: str | None, limit: int) -> list[EventRow]:
         """Load events after a cursor, oldest first."""
-        where, values = ("AND agent = ?", (cursor, agent_id, limit)) if agent_id else ("", (cursor, limit))
-        found = self._db.execute(
-            f"{EVENTS.select} WHERE cursor > ? {where} ORDER BY cursor LIMIT ?",
-            values,
-        )
+        whose, values = ("agent = ?", (cursor, agent_id, limit)) if agent_id else (_OF_ANY, (cursor, limit))
+        found = self._db.execute(f"{EVENTS.select} WHERE cursor > ? AND {whose} ORDER BY cursor LIMIT ?", values)
         return readable_events(found.fetchall())
 
     def result_event(self, turn_id: str) -> EventRow | None:
@@ -70,7 +68,7 @@ class EventQueries(Database):
 
     def event(self, cursor: int) -> EventRow | None:
         """Load one event, None when it isn't there any more."""
-        row = self._db.execute(f"{EVENTS.select} WHERE cursor = ?", (cursor,)).fetchone()
+        row = self._db.execute(f"{EVENTS.select} WHERE cursor = ? AND {_OF_ANY}", (cursor,)).fetchone()
         return readable_event(row) if row is not None else None
 
     def start_of_turn(self, turn_id: str | None) -> int | None:
@@ -95,9 +93,9 @@ class EventQueries(Database):
 
     def cursor_before_last(self, count: int, agent_id: str | None) -> int:
         """Return the cursor after which `count` events follow, or 0 when there are fewer."""
-        where, values = ("WHERE agent = ?", (agent_id, count)) if agent_id else ("", (count,))
+        whose, values = ("agent = ?", (agent_id, count)) if agent_id else (_OF_ANY, (count,))
         row = self._db.execute(
-            f"SELECT cursor FROM events {where} ORDER BY cursor DESC LIMIT 1 OFFSET ?",  # noqa: S608 - constants
+            f"SELECT cursor FROM events WHERE {whose} ORDER BY cursor DESC LIMIT 1 OFFSET ?",  # noqa: S608 - constants
             values,
         ).fetchone()
         return row[0] if row else 0
@@ -129,3 +127,8 @@ class EventQueries(Database):
     def delete_events(self, cursors: Iterable[int]) -> None:
         """Delete events; their cursors are never used again."""
         self._db.executemany("DELETE FROM events WHERE cursor = ?", [(cursor,) for cursor in cursors])
+
+    def delete_events_of(self, agent_id: str, most: int) -> int:
+        """Delete some events of a removed agent, and return how many: fewer than `most` were the last."""
+        some = "SELECT cursor FROM events WHERE agent = ? LIMIT ?"
+        return self._db.execute(f"DELETE FROM events WHERE cursor IN ({some})", (agent_id, most)).rowcount  # noqa: S608

@@ -14,7 +14,7 @@ from substrat.daemon.state.database import unusable
 from substrat.daemon.state.event_queries import EventQueries
 from substrat.daemon.state.gate_queries import GateQueries
 from substrat.daemon.state.item_queries import ItemQueries
-from substrat.daemon.state.rows import AGENTS, CALLS, FINDINGS, REMINDERS, TABLES, TURNS
+from substrat.daemon.state.rows import AGENTS, CALLS, EVENTS, FINDINGS, REMINDERS, TABLES, TURNS
 from substrat.daemon.state.total_queries import TotalQueries
 from substrat.daemon.state.wait_queries import WaitQueries
 
@@ -145,9 +145,12 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         return [(row[0], USAGE.read(row[1])) for row in found]
 
     def forget_agent(self, agent_id: str) -> None:
-        """Delete everything about an agent, its questions too; its children have no parent any more."""
+        """Delete everything about an agent, its questions too; its children have no parent any more.
+
+        Its events are no longer loaded, and are deleted piece by piece (`delete_events_of`): there may be millions.
+        """
         for table in TABLES:
-            if table.owner == "agent":
+            if table.owner == "agent" and table is not EVENTS:
                 self._db.execute(f"DELETE FROM {table.name} WHERE agent = ?", (agent_id,))  # noqa: S608 - constants
         self._db.execute("UPDATE agents SET parent = NULL WHERE parent = ?", (agent_id,))
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))

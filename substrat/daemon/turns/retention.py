@@ -209,11 +209,17 @@ class Retention:
                 self._trash.put(entry.path)
 
     async def _discard_removed_agents(self) -> None:
-        for agent in self._registry.store.removed_agents():
+        store = self._registry.store
+        for agent in store.removed_agents():
+            some = _EVENTS_AT_ONCE
+            while some == _EVENTS_AT_ONCE:  # everybody else is answered in between
+                with store.transaction():
+                    some = store.delete_events_of(agent, _EVENTS_AT_ONCE)
+                await trio.lowlevel.checkpoint()
             self._trash.put(self._layout.agent(agent).root)
             if not os.path.lexists(self._layout.agent(agent).root):
                 with self._registry.change("files forgotten"):
-                    self._registry.store.forget_removed(agent)
+                    store.forget_removed(agent)
             await trio.lowlevel.checkpoint()
 
 

@@ -271,6 +271,29 @@ async def test_a_removed_agents_files_are_gone_at_once_and_deleted_later(new_yar
     assert yard.house.store.removed_agents() == []
 
 
+async def test_a_removed_agents_events_are_hidden_at_once_and_deleted_piece_by_piece(new_yard, monkeypatch):
+    yard = new_yard()
+    yard.turn("anna")
+    yard.turn("bob")
+    store, anna = yard.house.store, yard.house.agent("anna").id
+    with store.transaction():
+        store.add_events(store.events_after(0, anna, 1)[0]._replace(kind="made-up") for _ in range(2500))
+    yard.house.supervisor.remove("anna")
+    assert {row.agent for row in store.events_after(0, None, 10_000)} == {yard.house.agent("bob").id}
+    yard.restart()
+    store, pieces = yard.house.store, []
+    delete = store.delete_events_of
+
+    def note(*asked):
+        pieces.append(delete(*asked))
+        return pieces[-1]
+
+    monkeypatch.setattr(store, "delete_events_of", note)
+    await yard.sweep()
+    assert store.events_after(0, anna, 10_000) == []
+    assert (len(pieces), pieces[:2]) == (3, [1000, 1000])
+
+
 async def test_files_of_an_agent_whose_removal_was_cut_short_go(new_yard):
     yard = new_yard()
     yard.turn("anna")
