@@ -20,7 +20,7 @@ from substrat.core.agents.records import Restore
 from substrat.core.netfilter import upstream
 from substrat.core.netfilter.names import AllowList, NoName
 from substrat.core.netfilter.upstream import NoUpstream
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR, PROGRAMS, named_wrong
 from substrat.errors import ConfigInvalid
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _OLD_CLONE = "worktree"
 class AgentKeys(msgspec.Struct, frozen=True):
     """`[agent]`: the agent program."""
 
-    binary: Annotated[str, Meta(description="the agent program: a path, or a name looked up on PATH")] = PROGRAM.name
+    program: Annotated[str, Meta(description="the agent program of agents that name none: `cursor`")] = CURSOR.id
     model: Annotated[str, Meta(min_length=1, description="the model of agents that name none")] = "auto"
     restore: Annotated[
         Restore, Meta(description="what agents do whose turn is lost: `hold` (wait for a person) or `auto` (go on)")
@@ -55,6 +55,15 @@ class AgentKeys(msgspec.Struct, frozen=True):
     ] = msgspec.field(default_factory=dict)
 
 
+class ProgramKeys(msgspec.Struct, frozen=True):
+    """`[programs.NAME]`: one agent program."""
+
+    binary: Annotated[
+        str, Meta(description="the program: a path, or a name looked up on PATH; empty: the name that it has")
+    ] = ""
+    model: Annotated[str, Meta(description="the model of its agents that name none; empty: `agent.model`")] = ""
+
+
 class SandboxKeys(msgspec.Struct, frozen=True):
     """`[sandbox]`: settings of every sandbox."""
 
@@ -65,7 +74,7 @@ class SandboxKeys(msgspec.Struct, frozen=True):
     allow: Annotated[
         tuple[str, ...],
         Meta(description="what `filtered` lets every agent reach: `HOST[:PORT][=private]`, `*.HOST`, a network, `@PRESET`"),
-    ] = PROGRAM.hosts
+    ] = CURSOR.hosts
     upstream_proxy: Annotated[
         str,
         Meta(
@@ -296,6 +305,7 @@ class Config(msgspec.Struct, frozen=True):
     """The whole configuration."""
 
     agent: AgentKeys = AgentKeys()
+    programs: dict[str, ProgramKeys] = msgspec.field(default_factory=dict)
     sandbox: SandboxKeys = SandboxKeys()
     turns: TurnKeys = TurnKeys()
     limits: LimitKeys = LimitKeys()
@@ -304,13 +314,25 @@ class Config(msgspec.Struct, frozen=True):
     notify: NotifyKeys = NotifyKeys()
     log: LogKeys = LogKeys()
 
+    def program(self, name: str) -> ProgramKeys:
+        """Return the keys of an agent program, such as `cursor`."""
+        return self.programs.get(name, ProgramKeys())
+
+    def binary_of(self, name: str) -> str:
+        """Return an agent program's path, or its name on PATH."""
+        return self.program(name).binary or PROGRAMS[name].name
+
+    def model_of(self, name: str) -> str:
+        """Return the model of a program's agents that name none."""
+        return self.program(name).model or self.agent.model
+
 
 def load(path: str, environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None) -> Config:
     """Read the configuration.
 
     Args:
         path: the TOML file; a missing one means the defaults.
-        environ: `SUBSTRAT_AGENT_BINARY` in it overrides `agent.binary`.
+        environ: `SUBSTRAT_AGENT_BINARY` in it overrides `programs.cursor.binary`.
         tell: is called with a sentence about each old word of the file, which is taken as the word of now.
 
     Raises:
@@ -341,10 +363,11 @@ def parse(table: Mapping[str, object], path: str = "config.toml", tell: Callable
     sections = get_type_hints(Config)
     for name, section in table.items():
         _known(name, sections, path, "section")
-        if not isinstance(section, dict):
-            raise ConfigInvalid(f"{path}: {name!r} must be a section: write [{name}]")
-        for key in section:
-            _known(key, get_type_hints(sections[name]), path, "key", f"{name}.")
+        if name != "programs":
+            _check_keys(section, get_type_hints(sections[name]), path, name)
+            continue
+        for program, keys in _check_keys(section, PROGRAMS, path, name).items():
+            _check_keys(keys, get_type_hints(ProgramKeys), path, f"programs.{program}")
     try:
         config = msgspec.convert(table, Config)
     except msgspec.ValidationError as problem:
@@ -355,7 +378,10 @@ def parse(table: Mapping[str, object], path: str = "config.toml", tell: Callable
 def with_environment(config: Config, environ: Mapping[str, str]) -> Config:
     """Apply the environment's overrides."""
     binary = environ.get("SUBSTRAT_AGENT_BINARY")
-    return msgspec.structs.replace(config, agent=msgspec.structs.replace(config.agent, binary=binary)) if binary else config
+    if not binary:
+        return config
+    cursor = msgspec.structs.replace(config.program(CURSOR.id), binary=binary)
+    return msgspec.structs.replace(config, programs={**config.programs, CURSOR.id: cursor})
 
 
 def _without_old_words(table: Mapping[str, object], path: str, tell: Callable[[str], None]) -> dict[str, object]:
@@ -368,9 +394,25 @@ def _without_old_words(table: Mapping[str, object], path: str, tell: Callable[[s
         tell(f"{path}: [{_OLD_CLONE}] is called [clone] now: rename it")
     agent = found.get("agent")
     if isinstance(agent, dict) and agent.get("workspace") == _OLD_CLONE:
-        found["agent"] = {**agent, "workspace": "clone"}
+        found["agent"] = agent = {**agent, "workspace": "clone"}
         tell(f'{path}: agent.workspace = "{_OLD_CLONE}" is "clone" now: change it')
+    if isinstance(agent, dict) and "binary" in agent:
+        programs = found.get("programs", {})
+        cursor = programs.get("cursor", {}) if isinstance(programs, dict) else None
+        if isinstance(cursor, dict) and "binary" in cursor:
+            raise ConfigInvalid(f"{path}: agent.binary and programs.cursor.binary are one key: leave one of them out")
+        if isinstance(programs, dict) and isinstance(cursor, dict):
+            found["agent"] = {key: value for key, value in agent.items() if key != "binary"}
+            found["programs"] = {**programs, "cursor": {**cursor, "binary": agent["binary"]}}
     return found
+
+
+def _check_keys(section: object, known: Mapping[str, object], path: str, name: str) -> dict[str, object]:
+    if not isinstance(section, dict):
+        raise ConfigInvalid(f"{path}: {name!r} must be a section: write [{name}]")
+    for key in section:
+        _known(key, known, path, "key", f"{name}.")
+    return section
 
 
 def _known(name: str, known: Mapping[str, object], path: str, what: str, prefix: str = "") -> None:
@@ -388,6 +430,8 @@ def _readable(problem: str) -> str:
 
 
 def _checked(config: Config, path: str) -> Config:
+    if config.agent.program not in PROGRAMS:
+        raise ConfigInvalid(f"{path}: agent.program: {named_wrong(config.agent.program)}")
     try:
         AllowList.asked_for(config.sandbox.allow)
     except NoName as problem:

@@ -17,7 +17,7 @@ from substrat import config as configuration
 from substrat import errors, paths
 from substrat.core.diagnosis import machine
 from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, CheckResult
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.sandboxes import program
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ def _git(environ: Mapping[str, str]) -> CheckResult:
 
 def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> CheckResult:
     try:
-        path = program.find(loaded.agent.binary, environ.get("PATH")).path
+        path = program.find(loaded.binary_of(CURSOR.id), environ.get("PATH")).path
     except errors.AgentProgramMissing as problem:
-        return machine.agent_program_missing(problem.message, is_default=loaded.agent.binary == PROGRAM.name)
+        return machine.agent_program_missing(problem.message, is_default=loaded.binary_of(CURSOR.id) == CURSOR.name)
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as problem:
@@ -143,14 +143,14 @@ def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> 
 
 def _login(environ: Mapping[str, str], loaded: configuration.Config) -> CheckResult:
     return machine.login(
-        in_environment=any(environ.get(name) for name in PROGRAM.login.variables),
-        in_file=os.path.exists(os.path.join(_home(environ), PROGRAM.login.file)),
-        needed=os.path.basename(loaded.agent.binary) not in PROGRAM.without_login,
+        in_environment=any(environ.get(name) for name in CURSOR.login.variables),
+        in_file=os.path.exists(os.path.join(_home(environ), CURSOR.login.file)),
+        needed=os.path.basename(loaded.binary_of(CURSOR.id)) not in CURSOR.without_login,
     )
 
 
 def _chats(environ: Mapping[str, str]) -> CheckResult:
-    path = os.path.join(_home(environ), PROGRAM.places.chats)
+    path = os.path.join(_home(environ), CURSOR.places.chats)
     existing = _existing(path)
     return machine.chats(path, existing, _user(environ), writable=os.access(existing, os.W_OK))
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 _RIGHT = ("SINCE", "TOKENS", "UNREAD")
 """Columns of numbers, which stand at their right edge."""
-_DISPENSABLE = ("WORKSPACE", "NETWORK", "MODEL", "UNREAD", "WORK", "TOKENS")
+_DISPENSABLE = ("WORKSPACE", "NETWORK", "MODEL", "PROGRAM", "UNREAD", "WORK", "TOKENS")
 """Columns that a narrow terminal goes without, in the order in which they go."""
-_WIDE, _FOR_WIDE = 120, frozenset({"WORKSPACE", "NETWORK", "MODEL"})
+_WIDE, _FOR_WIDE = 120, frozenset({"WORKSPACE", "NETWORK", "MODEL", "PROGRAM"})
 """Columns of a terminal from which on it shows what seldom changes."""
 _CUTS = (("WORKSPACE", 20), ("DOING", 40), ("NAME", 20), ("DOING", 30), ("MODEL", 8))
 """Which columns are cut to fit a terminal, in this order, and to what width."""
@@ -212,6 +212,8 @@ class _Table:
             column = [cells[title] for cells in self._cells]
             if title in {"WORK", "UNREAD"} and all(cell in {"-", "0"} for cell in column):
                 continue
+            if title == "PROGRAM" and len(set(column)) < 2:
+                continue
             if title == "DOING":
                 column = [f"{why}: {todo}" if todo else why for why, todo in zip(column, self.commands, strict=True)]
             sizes[title] = _widest([title, *column])
@@ -260,7 +262,7 @@ def _widest(cells: Sequence[str]) -> int:
 
 
 TITLES = (
-    "NAME", "ATTENTION", "SINCE", "TOKENS", "UNREAD", "MODEL", "NETWORK", "WORK", "DOING", "WORKSPACE",
+    "NAME", "ATTENTION", "SINCE", "TOKENS", "UNREAD", "PROGRAM", "MODEL", "NETWORK", "WORK", "DOING", "WORKSPACE",
 )  # fmt: skip
 
 
@@ -272,6 +274,7 @@ def _cells(agent: Agent, kind: str, place: Place) -> dict[str, str]:
         "SINCE": output.age(attention.since(agent), place.now),
         "TOKENS": shortened(agent.get("tokens")),
         "UNREAD": text(agent.get("unread")),
+        "PROGRAM": text(agent.get("program")),
         "MODEL": text(agent.get("model")),
         "NETWORK": text(agent.get("network")),
         "WORK": output.work_of(agent),

@@ -63,6 +63,7 @@ class Client(Connection):
         workspace: str,
         *,
         name: str | None = None,
+        program: str | None = None,
         model: str | None = None,
         network: str | None = None,
         allow: Sequence[str] | None = None,
@@ -83,10 +84,10 @@ class Client(Connection):
     ) -> SpawnedAgentObject:
         """Create an agent; with a prompt its first turn starts, with a session it takes that chat over (`agent.spawn`)."""
         found = await self.call(
-            "agent.spawn", workspace=workspace, name=name, model=model, network=network, allow=_array(allow),
-            bind=_array(bind), bind_ro=_array(bind_ro), prompt=prompt, session=session, restore=restore,
-            priority=priority, env=_variables(env), ssh_agent=ssh_agent, time_limit=time_limit,
-            silence_limit=silence_limit, clone=clone, branch=branch, base=base, wip=wip,
+            "agent.spawn", workspace=workspace, name=name, program=program, model=model, network=network,
+            allow=_array(allow), bind=_array(bind), bind_ro=_array(bind_ro), prompt=prompt, session=session,
+            restore=restore, priority=priority, env=_variables(env), ssh_agent=ssh_agent,
+            time_limit=time_limit, silence_limit=silence_limit, clone=clone, branch=branch, base=base, wip=wip,
         )  # fmt: skip
         return cast("SpawnedAgentObject", found)
 

@@ -103,6 +103,7 @@ class _AgentBase(TypedDict):
     state: State
     session_id: str | None
     workspace: str
+    program: str
     model: str
     network: Literal["none", "filtered", "host"]
     parent: str | None

@@ -13,7 +13,8 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     "agent.spawn": {
         "workspace": ("string", True, "the absolute path of the directory it works in"),
         "name": ("string", False, "its name; one is made up when it is left out"),
-        "model": ("string", False, "the model; default: `agent.model` of the configuration"),
+        "program": ("string", False, "the agent program; default: `agent.program` of the configuration"),
+        "model": ("string", False, "the model; default: `programs.NAME.model`, else `agent.model`, of the configuration"),
         "network": ("string", False, "`none`, `filtered` or `host`; default: `sandbox.network` of the configuration"),
         "allow": ("strings", False, "entries that `filtered` lets through besides the configured list: `HOST[:PORT][=private]`, `*.HOST` for the subdomains, a network, `@PRESET`; asks for `filtered` by itself"),
         "bind": ("strings", False, "absolute paths of further files and directories that it may write to"),

@@ -17,8 +17,8 @@ PRIORITIES = ("high", "normal", "low")
 NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
-    "id", "name", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread", "turn",
-    "attention", "reason", "family", "priority", "status", "activity", "clone", "waits", "last",
+    "id", "name", "state", "session_id", "workspace", "program", "model", "network", "parent", "created_at", "unread",
+    "turn", "attention", "reason", "family", "priority", "status", "activity", "clone", "waits", "last",
     "tokens",
 )  # fmt: skip
 HEARD_AT, TOGETHER = "heard_at", "together"

@@ -23,8 +23,8 @@ PROGRAMS = Path(sys.executable).parent
 HELLO = {"protocol": 1, "server": "substratd 9.9", "pid": 1, "state_dir": "/state"}
 AGENT = {
     "id": "11111111-1111-4111-8111-111111111111", "name": "anna", "state": "idle", "session_id": None,
-    "workspace": "/work", "model": "auto", "network": "host", "parent": None, "created_at": "2026-01-01T00:00:00Z",
-    "unread": 0, "turn": None,
+    "workspace": "/work", "program": "cursor", "model": "auto", "network": "host", "parent": None,
+    "created_at": "2026-01-01T00:00:00Z", "unread": 0, "turn": None,
 }  # fmt: skip
 TURN = {
     "id": "t1", "number": 3, "outcome": "success", "started_at": "2026-01-01T00:00:00Z",

@@ -18,6 +18,7 @@ from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Splitter
 from substrat.core.programs.program import TurnResult
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.agents.accounting import Accounting
 from substrat.daemon.agents.disk_gate import DiskGate
 from substrat.daemon.agents.due import end_due
@@ -155,7 +156,7 @@ class FakeRunner:
         if self.refuse_to_resume is not None:
             raise self.refuse_to_resume
 
-    def leave_out(self, option):
+    def leave_out(self, agent, option):
         self.left_out.append(option)
 
     def forget(self, agent):
@@ -265,13 +266,13 @@ class AgentsFixture:
     def finish(self, name, text="done", usage=None):
         """Let an agent's turn succeed."""
         seen = TurnObservation(TurnResult(text, is_error=False, usage=usage), 0, None, "", anything=True)
-        self.book.turn_over(self.turn(name).id, judge(seen), seen)
+        self.book.turn_over(self.turn(name).id, judge(seen, CURSOR), seen)
 
     def fall(self, name, *, exit_code=1, stop=None, errors="", without=()):
         """Let an agent's turn end without a result; it was started without some options."""
         stop = stop if stop is not None else self.turn(name).stop
         seen = TurnObservation(None, exit_code, stop, errors, anything=True, without=frozenset(without))
-        self.book.turn_over(self.turn(name).id, judge(seen), seen)
+        self.book.turn_over(self.turn(name).id, judge(seen, CURSOR), seen)
 
     def told(self, name, kind=None):
         """The events of an agent, as (kind, text)."""

@@ -15,7 +15,7 @@ from substrat.core.agents.records import Restore
 from substrat.errors import ConfigInvalid
 from tests.support.cases import each
 
-SECTIONS = get_type_hints(Config)
+SECTIONS = {name: keys for name, keys in get_type_hints(Config).items() if name != "programs"}
 KEYS = [(section, key) for section, keys in SECTIONS.items() for key in get_type_hints(keys)]
 
 
@@ -42,7 +42,7 @@ def test_every_default_can_be_written_down(section, key):
 
 
 GIVEN = [
-    ('[agent]\nbinary = "/opt/x"', "agent", "binary", "/opt/x"),
+    ('[agent]\nprogram = "cursor"', "agent", "program", "cursor"),
     ('[agent]\nmodel = "sonnet"', "agent", "model", "sonnet"),
     ('[agent]\nrestore = "auto"', "agent", "restore", Restore.AUTO),
     ('[agent]\nbind_ro = ["/opt", "/srv/x"]', "agent", "bind_ro", ("/opt", "/srv/x")),
@@ -214,9 +214,9 @@ def test_a_directory_is_no_file(tmp_path):
 def test_the_environment_beats_the_file(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text('[agent]\nbinary = "from-file"\nmodel = "m"\n')
-    assert config.load(str(path), {}).agent.binary == "from-file"
-    assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": "from-env"}).agent.binary == "from-env"
-    assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": ""}).agent.binary == "from-file"
+    assert config.load(str(path), {}).binary_of("cursor") == "from-file"
+    assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": "from-env"}).binary_of("cursor") == "from-env"
+    assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": ""}).binary_of("cursor") == "from-file"
     assert config.load(str(path), {"SUBSTRAT_AGENT_BINARY": "from-env"}).agent.model == "m"
 
 
@@ -231,6 +231,21 @@ def test_old_words_are_taken_as_those_of_now_and_told():
     ]
     with pytest.raises(ConfigInvalid, match=r"\[worktree\] is the old name of \[clone\], and both are there"):
         config.parse({"worktree": {}, "clone": {}})
+
+
+def test_a_program_has_its_own_keys():
+    given = parse('[agent]\nmodel = "all"\n[programs.cursor]\nbinary = "/opt/x"\nmodel = "its"')
+    assert (given.binary_of("cursor"), given.model_of("cursor")) == ("/opt/x", "its")
+    assert (Config().binary_of("cursor"), parse('[agent]\nmodel = "all"').model_of("cursor")) == ("cursor-agent", "all")
+    assert refusal('[agent]\nprogram = "vi"').endswith("agent.program: there is no agent program 'vi': choose cursor")
+    assert "'programs.cursor.modl'; did you mean 'programs.cursor.model'?" in refusal("[programs.cursor]\nmodl = 1")
+    assert "there is no key 'programs.vi'; known are: cursor" in refusal("[programs.vi]")
+
+
+def test_the_binary_of_cursor_agent_may_stand_in_either_section_but_not_in_both():
+    assert parse('[agent]\nbinary = "/opt/x"') == parse('[programs.cursor]\nbinary = "/opt/x"')
+    both = '[agent]\nbinary = "a"\n[programs.cursor]\nbinary = "b"'
+    assert "agent.binary and programs.cursor.binary are one key: leave one of them out" in refusal(both)
 
 
 values = st.recursive(

@@ -13,6 +13,7 @@ from substrat.core.agents.stop_reason import took_too_long
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.families.waits import WaitMode
 from substrat.core.programs.program import TurnResult
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.inbox import Inbox, Question
 from substrat.daemon.families.messages import Messages
@@ -344,7 +345,7 @@ class Lifecycle(RuleBasedStateMachine):
         result = TurnResult("done", is_error=False, usage=None) if how == "result" else None
         code, errors = None if how == "gone" else 1, PASSES if how == "passes" else ""
         seen = TurnObservation(result, code, turn.stop, errors, anything=True)
-        self.do(lambda: self.house.book.turn_over(turn.id, judge(seen), seen), lambda: self.world.over(name, how))
+        self.do(lambda: self.house.book.turn_over(turn.id, judge(seen, CURSOR), seen), lambda: self.world.over(name, how))
 
     @rule()
     def much_later(self):

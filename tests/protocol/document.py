@@ -101,8 +101,10 @@ def configuration_rows():
     definitions = msgspec.json.schema(Config)["$defs"]
     found = {}
     for section, reference in definitions["Config"]["properties"].items():
-        keys = definitions[reference["$ref"].rpartition("/")[2]]["properties"]
-        found[section] = [_configuration_row(f"{section}.{name}", key) for name, key in keys.items()]
+        of_each = reference.get("additionalProperties", reference)
+        prefix = section if of_each is reference else f"{section}.NAME"
+        keys = definitions[of_each["$ref"].rpartition("/")[2]]["properties"]
+        found[prefix] = [_configuration_row(f"{prefix}.{name}", key) for name, key in keys.items()]
     return found
 
 

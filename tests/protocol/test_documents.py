@@ -232,10 +232,10 @@ def test_every_key_stands_in_the_configuration_document():
 
 
 def test_every_key_of_the_configuration_document_is_one():
-    documented = re.findall(r"^\| `([a-z]+\.[a-z_]+)` \|", document.CONFIGURATION, re.MULTILINE)
+    documented = re.findall(r"^\| `([a-z]+(?:\.NAME)?\.[a-z_]+)` \|", document.CONFIGURATION, re.MULTILINE)
     known = [re.match(r"\| `([^`]+)`", row)[1] for rows in document.configuration_rows().values() for row in rows]
     assert documented == known
-    mentioned = set(re.findall(r"`([a-z]+\.[a-z_]+)`", document.CONFIGURATION)) | set(
+    mentioned = set(re.findall(r"`([a-z]+\.[a-z_]+)`", document.CONFIGURATION)) - {"agent.binary"} | set(
         re.findall(r"`((?:agent|sandbox|turns|limits|disk|log)\.[a-z_]+)` of the configuration", document.PROTOCOL)
     )
     assert mentioned <= set(known)
@@ -258,9 +258,10 @@ def test_the_documents_examples_are_valid():
 def test_a_key_of_the_document_misspelt_names_the_right_one():
     for rows in document.configuration_rows().values():
         for row in rows:
-            section, key = re.match(r"\| `([a-z]+)\.([a-z_]+)`", row).groups()
-            with pytest.raises(errors.ConfigInvalid, match=rf"{section}\.{key}"):
-                config.parse({section: {f"{key}x": 1}})
+            section, each, key = re.match(r"\| `([a-z]+)(\.NAME)?\.([a-z_]+)`", row).groups()
+            misspelt: dict[str, object] = {f"{key}x": 1}
+            with pytest.raises(errors.ConfigInvalid, match=rf"{section}\.{'cursor.' if each else ''}{key}"):
+                config.parse({section: {"cursor": misspelt} if each else misspelt})
 
 
 def test_environment_variables_are_those_of_the_code():

@@ -121,7 +121,7 @@ def test_an_agent_program_whose_interpreter_is_missing(house):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ('[agent]\nbinarry = "/x"\n', "binary"),
+        ('[agent]\nmodle = "x"\n', "model"),
         ("[agent\n", "config.toml"),
         ("\xff", "config.toml"),
     ],
@@ -146,6 +146,16 @@ def test_the_binary_may_be_configured(house):
     assert house.spawn("anna", house.workspace(), "hello")["turn"]["result"] == "hello"
 
 
+def test_an_agent_runs_the_program_that_it_names_with_that_programs_model(house):
+    config = f'[programs.cursor]\nbinary = "{house.agent}"\nmodel = "composer-2.5"\n'
+    house.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=config)
+    work = house.workspace()
+    agent = house.spawn("anna", work, "hello", "--program", "cursor")
+    assert (agent["program"], agent["model"], agent["turn"]["result"]) == ("cursor", "composer-2.5", "hello")
+    refused = house.ctl("spawn", "bert", "-w", work, "--program", "vi")
+    assert (refused.code, refused.err) == (2, "substratctl: there is no agent program 'vi': choose cursor\n")
+
+
 def test_sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(house, until):
     first = house.program('begin()\nfinish("first")\n', "first")
     second = house.program('begin()\nfinish("second")\n', "second")
@@ -159,9 +169,9 @@ def test_sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(h
     assert house.spawn("bert", work, "x")["turn"]["result"] == "second"
 
     before = len(house.log)
-    house.config.write_text('[agent]\nbinarry = "/x"\n')
+    house.config.write_text('[agent]\nmodle = "x"\n')
     house.daemon.send_signal(signal.SIGHUP)
-    until(lambda: "binarry" in house.log[before:], "the complaint")
+    until(lambda: "modle" in house.log[before:], "the complaint")
     assert house.spawn("carl", work, "x")["turn"]["result"] == "second"
     assert house.daemon.poll() is None
 

@@ -56,7 +56,7 @@ def script(name: str, workspace: str, explained: dict[str, object]) -> Iterator[
         workspace: its workspace.
         explained: the result of `agent.explain`.
     """
-    from substrat.core.programs.table import PROGRAM
+    from substrat.core.programs.table import CURSOR
 
     given, missing = explained.get("environment"), explained.get("missing")
     environment = given if isinstance(given, dict) else {}
@@ -69,7 +69,7 @@ def script(name: str, workspace: str, explained: dict[str, object]) -> Iterator[
         yield f"# While it runs it has read-only placeholders for: {', '.join(paths[:_NAMED])}{more}"
     if hidden:
         yield f"# Not shown and not passed on here: {', '.join(hidden)}"
-    place = shlex.quote(os.path.join(workspace, PROGRAM.places.workspace))
+    place = shlex.quote(os.path.join(workspace, CURSOR.places.workspace))
     yield "("
     yield f"test -e {place} || {{ mkdir {place} && trap {shlex.quote(f'rmdir {place}')} EXIT; }}"
     variables = [f"{variable}={shlex.quote(str(value))}" for variable, value in environment.items() if value != _HIDDEN]

@@ -45,7 +45,8 @@ COMMAND = Command(
     ),
 )
 _FIELDS = (
-    "name", "state", "attention", "activity", "last", "tokens", "model", "network", "unread", "workspace", "clone",
+    "name", "state", "attention", "activity", "last", "tokens", "program", "model", "network", "unread", "workspace",
+    "clone",
 )  # fmt: skip
 
 

@@ -192,10 +192,11 @@ def _systemd_version() -> int:
 
 def daemons_variables(environ: os._Environ[str] | dict[str, str]) -> list[str]:
     """Return the names of a shell's variables that a daemon started in it would read, PATH apart."""
-    from substrat.core.programs.table import PROGRAM
+    from substrat.core.programs.table import PROGRAMS
 
     ours = [name for name in environ if name.startswith("SUBSTRAT_") and name not in _NOT_THE_DAEMONS]
-    return sorted(name for name in (*ours, *PROGRAM.login.variables) if environ.get(name))
+    logins = [name for program in PROGRAMS.values() for name in program.login.variables]
+    return sorted(name for name in (*ours, *logins) if environ.get(name))
 
 
 def named_in(settings: str, name: str) -> bool:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from substrat.cli.output import Agent
 
 COMMAND = Command("show", VERBS["show"], "NAME...", least=1, most=None, notes=many.JSON_NOTE)
+_HEAD = (
+    "name", "id", "state", "session_id", "workspace", "program", "model", "network", "parent", "created_at", "unread",
+)  # fmt: skip
 _RESULT_LENGTH = 400  # some five lines; `transcript` has all of a result
 _WHOLE = 5
 """Git directories that are named: with many repositories, most of them are read-only."""
@@ -79,7 +82,7 @@ def describe(
         network: the answer of `agent.network` for a `filtered` network.
         now: seconds since the epoch, from which silence is counted.
     """
-    for key in ("name", "id", "state", "session_id", "workspace", "model", "network", "parent", "created_at", "unread"):
+    for key in _HEAD:
         value = (output.local if key == "created_at" else output.text_of)(agent.get(key))
         if key == "network" and value == "host":
             value = _HOST

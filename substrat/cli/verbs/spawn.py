@@ -27,6 +27,7 @@ COMMAND = Command(
         Option("--base", value="REF", about="the commit that its clone starts at; default HEAD"),
         Option("--wip", about="take your uncommitted changes along into its clone"),
         Option("--in-place", about="work in your checkout itself"),
+        Option("--program", value="P", about="the agent program: cursor"),
         Option("--model", value="M", about="the model's slug"),
         Option("--network", value="N", about="what it can reach", choices=("none", "filtered", "host")),
         Option(
@@ -71,6 +72,7 @@ def run(arguments: Arguments) -> int:
             # Not resolved: the agent sees its workspace under the path it was given.
             "workspace": os.path.abspath(workspace),
             "name": name,
+            "program": arguments.value("program"),
             "model": arguments.value("model"),
             "network": arguments.value("network"),
             "allow": arguments.values("allow") or None,

@@ -308,6 +308,7 @@ class AgentSettings:
         priority: which agents that wait it goes before.
         time_limit: the seconds that a turn of it may take; 0: no limit; None: as configured.
         silence_limit: the seconds that a turn of it may print nothing while no tool call is open; likewise.
+        program: the agent program that it runs, by its name in `core/programs/table.py`.
     """
 
     restore: Restore = Restore.HOLD
@@ -318,6 +319,7 @@ class AgentSettings:
     priority: Priority = Priority.NORMAL
     time_limit: float | None = None
     silence_limit: float | None = None
+    program: str = "cursor"
 
     def of_child(self, **own: Any) -> AgentSettings:
         """Return a child's settings: its parent's, without those that are the parent's alone, and the child's own.

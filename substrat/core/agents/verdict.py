@@ -9,12 +9,11 @@ from substrat.core.agents.cgroup_limits import RanOut
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.stop_reason import StopKind
 from substrat.core.programs import failures
-from substrat.core.programs.table import PROGRAM
 
 if TYPE_CHECKING:
     from substrat.core.agents.stop_reason import StopReason
     from substrat.core.programs.failures import Failure
-    from substrat.core.programs.program import TurnResult
+    from substrat.core.programs.program import AgentProgram, TurnResult
 
 
 class TurnObservation(NamedTuple):
@@ -81,7 +80,7 @@ def end_of(observation: TurnObservation, started_at: float, now: float) -> float
     return min(now, max(started_at, observation.ended_at))
 
 
-def judge(observation: TurnObservation) -> Verdict:
+def judge(observation: TurnObservation, program: AgentProgram) -> Verdict:
     """Decide a turn's outcome.
 
     A `result` decides, with any exit code, and no `result` is a failure, with any exit code: cursor-agent
@@ -89,15 +88,16 @@ def judge(observation: TurnObservation) -> Verdict:
 
     Args:
         observation: the observation.
+        program: the agent program.
     """
     if observation.result is not None:
         if observation.result.is_error:
             return Verdict(Outcome.ERROR, observation.result.text or "the agent reported an error without a text")
-        if (failure := PROGRAM.failure_shown(observation.result.text, observation.last_passage)) is not None:
+        if (failure := program.failure_shown(observation.result.text, observation.last_passage)) is not None:
             return Verdict(Outcome.ERROR, failure.sentence, failure)
         return Verdict(Outcome.SUCCESS, None)
     if observation.stop is not None:
-        return _stopped(observation.stop)
+        return _stopped(observation.stop, program.places.home)
     if observation.damage is not None:
         outcome = Outcome.LOST if observation.exit_code is None else Outcome.ERROR
         return Verdict(outcome, f"what became of the turn can't be told: {observation.damage}")
@@ -109,7 +109,7 @@ def judge(observation: TurnObservation) -> Verdict:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
     if (found := _no_room(observation)) is not None:
         return found
-    if (failure := PROGRAM.failure_of(observation.errors)) is not None:
+    if (failure := program.failure_of(observation.errors)) is not None:
         return Verdict(Outcome.ERROR, failure.sentence, failure)
     if observation.exit_code == _KILLED:
         ended = f"was killed by SIGKILL, or exited with its status {_KILLED},"
@@ -120,7 +120,7 @@ def judge(observation: TurnObservation) -> Verdict:
     return Verdict(Outcome.ERROR, f"the agent program {ended} without a result{said}")
 
 
-def _stopped(reason: StopReason) -> Verdict:
+def _stopped(reason: StopReason, home: str) -> Verdict:
     """Judge a turn that the daemon stopped before it had a result."""
     kind, detail = reason.kind, reason.detail
     goes_on = "`substratctl resume NAME` goes on with the task"
@@ -144,7 +144,7 @@ def _stopped(reason: StopReason) -> Verdict:
         case StopKind.HOME_LIMIT:
             return Verdict(
                 Outcome.ERROR,
-                f"the agent's own directories (~/.cache, ~/{PROGRAM.places.home}, chats) ran into their {reason}, which is "
+                f"the agent's own directories (~/.cache, ~/{home}, chats) ran into their {reason}, which is "
                 "disk.agent_home of the configuration, have more files than one for every 4096 bytes of it, or can't be "
                 "looked into: delete something in them with `substratctl exec`, or raise the limit",
             )

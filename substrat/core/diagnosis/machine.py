@@ -10,7 +10,7 @@ import shlex
 from typing import NamedTuple
 
 from substrat.core.agents.cgroup_limits import CONTROLLERS
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 
 GOOD, WEAKER, BROKEN = "good", "weaker", "broken"
 
@@ -199,7 +199,7 @@ def agent_program_missing(said: str, *, is_default: bool) -> CheckResult:
         is_default: whether it was looked for under the program's own name.
     """
     problem, _, remedy = said.partition(": ")
-    return CheckResult("agent program", BROKEN, problem, PROGRAM.install if is_default else remedy)
+    return CheckResult("agent program", BROKEN, problem, CURSOR.install if is_default else remedy)
 
 
 def agent_program(path: str, said: str | None, problem: str = "") -> CheckResult:
@@ -227,12 +227,12 @@ def login(*, in_environment: bool, in_file: bool, needed: bool) -> CheckResult:
         needed: whether the agent program needs a login.
     """
     if in_environment:
-        return CheckResult("login", GOOD, f"{' or '.join(PROGRAM.login.variables)} is set and is passed on to agents")
+        return CheckResult("login", GOOD, f"{' or '.join(CURSOR.login.variables)} is set and is passed on to agents")
     if in_file:
-        return CheckResult("login", GOOD, f"~/{PROGRAM.login.file}")
+        return CheckResult("login", GOOD, f"~/{CURSOR.login.file}")
     if not needed:
         return CheckResult("login", GOOD, "none, and the stand-in needs none")
-    return CheckResult("login", WEAKER, "no login was found", PROGRAM.login.command)
+    return CheckResult("login", WEAKER, "no login was found", CURSOR.login.command)
 
 
 def chats(path: str, existing: str, user: str, *, writable: bool) -> CheckResult:

@@ -1,8 +1,8 @@
 """The seam to agent programs: all that the rest of Substrat knows about a program, as one frozen value. Pure.
 
-Every agent runs `table.PROGRAM`, the first of `table.PROGRAMS`; nothing chooses among several yet. Another program in its
-place needs a folder beside `cursor/` and an entry in the table, and more: `core/programs/transcript.py`,
-`chatreader.py` and `cursor_api/` import `cursor/` itself. Its folder provides:
+An agent's settings name its program, and `table.program_of` finds it. A further program needs a folder beside `cursor/` and
+an entry in `table.PROGRAMS`. `core/programs/transcript.py`, `chatreader.py` and `cursor_api/` import `cursor/` itself, so a
+program's lines are decoded to the shape of cursor-agent's. Its folder provides:
 
 - a `ProgramPlaces`: the directories and files that the program uses, such as `.cursor/chats` in the home directory;
 - a `Login`: the variables and the file that hold the account, such as `CURSOR_API_KEY`;
@@ -103,6 +103,7 @@ class AgentProgram(NamedTuple):
     """An agent program: its names and places as values, its formats as functions.
 
     Args:
+        id: the name that people choose it by, such as `cursor`.
         name: the command's name, looked up on PATH where the configuration names no other.
         install: the command that installs it.
         without_login: names of programs that speak its formats and need no account, such as the stand-in.
@@ -132,6 +133,7 @@ class AgentProgram(NamedTuple):
         result_text: returns a turn's answer from the result's text and the segments that were said.
     """
 
+    id: str
     name: str
     install: str
     without_login: frozenset[str]

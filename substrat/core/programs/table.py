@@ -1,10 +1,39 @@
-"""The agent programs there are, and the one that agents run. Pure."""
+"""The agent programs there are, and which of them an agent runs. Pure."""
 
 from __future__ import annotations
 
-from substrat.core.programs.cursor import cursor_agent
+from typing import TYPE_CHECKING
 
-PROGRAMS = (cursor_agent.CURSOR_AGENT,)
-"""An entry for each folder beside this file."""
-PROGRAM = PROGRAMS[0]
-"""The program of every agent: neither the configuration nor an agent's record names another."""
+from substrat.core.programs.cursor import cursor_agent
+from substrat.errors import InvalidParams
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent
+    from substrat.core.programs.program import AgentProgram
+
+CURSOR = cursor_agent.CURSOR_AGENT
+"""Cursor's own. Every sandbox covers its directory in the workspace, its chats lie among the user's, and it decodes stored
+lines: its shape is that of all events."""
+PROGRAMS = {program.id: program for program in (CURSOR,)}
+"""An entry for each folder beside this file, by the name that people choose it by."""
+
+
+def program_of(agent: Agent) -> AgentProgram:
+    """Return the program that an agent runs."""
+    return PROGRAMS[agent.settings.program]
+
+
+def named(name: str) -> AgentProgram:
+    """Return a program by its name, such as `cursor`.
+
+    Raises:
+        InvalidParams: there is no such program.
+    """
+    if name not in PROGRAMS:
+        raise InvalidParams(named_wrong(name))
+    return PROGRAMS[name]
+
+
+def named_wrong(name: str) -> str:
+    """Return the sentence about a name that no program has."""
+    return f"there is no agent program {name[:40]!r}: choose {' or '.join(PROGRAMS)}"

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox import protect
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces.clones import ref_problem
 from substrat.core.workspaces.diffs import LINK, SUBMODULE
 from substrat.errors import InvalidParams
@@ -85,7 +85,7 @@ class Landing:
 _DECIDING = frozenset({".gitmodules", ".gitattributes", ".lfsconfig", ".worktreeinclude"})
 """Names that decide about other files: which repositories, filters and addresses git uses, and which ignored files agents
 see."""
-_PLACES = PROGRAM.places
+_PLACES = CURSOR.places
 _GENERATED = tuple(
     f"/{_PLACES.workspace}/{name}" for name in (_PLACES.mcp, _PLACES.rules, _PLACES.instructions, ".gitignore")
 )

@@ -14,7 +14,7 @@ from substrat.core.agents.records import (
 )
 from substrat.core.agents.stop_reason import fills_disk, over_home_limit, over_output_limit
 from substrat.core.programs.ndjson import Line
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import program_of
 from substrat.daemon.agents.turn_ends import TurnEnds
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import Patience
@@ -38,10 +38,10 @@ class Accounting:
     Args:
         registry: the agents.
         sessions: finds agents' sessions on disk.
-        leave_out: starts the agent program without an option from now on.
+        leave_out: starts an agent's program without an option from now on.
     """
 
-    def __init__(self, registry: Registry, sessions: StoredSessions, leave_out: Callable[[str], None]) -> None:
+    def __init__(self, registry: Registry, sessions: StoredSessions, leave_out: Callable[[Agent, str], None]) -> None:
         self._registry = registry
         self._sessions = sessions
         self._ends = TurnEnds(registry, sessions, leave_out)
@@ -53,10 +53,10 @@ class Accounting:
         agent = self._registry.agent_of_turn(turn)
         row = self._store.result_event(turn) if agent is not None else None
         data = self._journal.line_of(row) if row is not None else None
-        if row is None or data is None:
+        if agent is None or row is None or data is None:
             return None
         line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
-        return PROGRAM.result_of(PROGRAM.decode(line))
+        return program_of(agent).result_of(program_of(agent).decode(line))
 
     def turn_spawned(self, turn: str, started: Process, version: str | None = None, directory: str | None = None) -> None:
         """Note a turn's process, and which directory its workspace is."""
@@ -65,7 +65,7 @@ class Accounting:
             return
         number, items = agent.turn.number, self._store.items_of_turn(turn)
         data, cause = {"number": number, "items": [item.id for item in items]}, items[0].cause if items else None
-        text = f"turn {number} started{_by(version)}"
+        text = f"turn {number} started{_by(agent, version)}"
         with self._registry.change("sandbox recorded") as change:
             found, now = replace(agent, directory=directory or agent.directory), self._registry.steady()
             change.put_turn(found, replace(agent.turn, process=started, begun_at=now, heard_at=now))
@@ -84,7 +84,7 @@ class Accounting:
             for _, event in lines:
                 if event.kind == "system:init":
                     reported = True
-                    agent = self._note_session(change, agent, turn, PROGRAM.session_of(event))
+                    agent = self._note_session(change, agent, turn, program_of(agent).session_of(event))
             assert agent.turn is not None
             if any(event.kind == "tool-call-started" for _, event in lines):
                 for tool_called in self._registry.follow_ups.tool_called:
@@ -112,7 +112,9 @@ class Accounting:
 
     def turn_home_too_big(self, turn: str, limit: int) -> None:
         """Stop a turn whose agent's own directories hold more bytes on disk than they may."""
-        text = f"the agent's own directories, ~/.cache, ~/{PROGRAM.places.home} and chats, hold too much"
+        if (agent := self._registry.agent_of_turn(turn)) is None:
+            return
+        text = f"the agent's own directories, ~/.cache, ~/{program_of(agent).places.home} and chats, hold too much"
         self._stop(turn, over_home_limit(limit), ("turn:home-too-big", text))
 
     def turn_fills_disk(self, turn: str, wrote: int, free: int) -> None:
@@ -176,7 +178,7 @@ class Accounting:
 
     def _session_obstacle(self, agent: Agent, session: str) -> str | None:
         """Say why a session can't become an agent's, None if it can."""
-        if not PROGRAM.is_session_id(session):
+        if not program_of(agent).is_session_id(session):
             return f"{session[:80]!r} is no session id"
         if any(other.session and other.session.id == session for other in self._registry.agents):
             return f"session {session} belongs to another agent"
@@ -203,5 +205,5 @@ class Accounting:
                 change.record(DaemonEvent(agent.id, turn, *event))
 
 
-def _by(version: str | None) -> str:
-    return f" ({PROGRAM.name} {version})" if version else ""
+def _by(agent: Agent, version: str | None) -> str:
+    return f" ({program_of(agent).name} {version})" if version else ""

@@ -10,13 +10,14 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import program_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from substrat.config import Config
     from substrat.core.agents.records import Agent
+    from substrat.core.programs.program import Login
 
 _DIGITS = 16
 """Hexadecimal digits: enough to tell apart the logins of one machine."""
@@ -33,28 +34,30 @@ class Logins:
     """
 
     def __init__(self, home: str, environ: Mapping[str, str]) -> None:
-        self._file = os.path.join(home, PROGRAM.login.file)
+        self._home = home
         self._environ = environ
-        self._read: tuple[tuple[int, int, int, int], str] | None = None
+        self._read: dict[str, tuple[tuple[int, int, int, int], str]] = {}
 
     def of(self, agent: Agent, config: Config) -> str:
         """Return an agent's login of now, for example `cursor-agent:9f86d081884c7d65`; `cursor-agent:none` without one."""
         own = {**config.agent.env, **dict(agent.settings.environment)}
-        for name in PROGRAM.login.variables:  # the first that is set counts, in the program as here
+        program = program_of(agent)
+        for name in program.login.variables:  # the first that is set counts, in the program as here
             if key := own.get(name, self._environ.get(name)):
-                return f"{PROGRAM.name}:{_hash(key.encode(errors='surrogateescape'))}"
-        return f"{PROGRAM.name}:{self._of_file()}"
+                return f"{program.name}:{_hash(key.encode(errors='surrogateescape'))}"
+        return f"{program.name}:{self._of_file(program.login)}"
 
-    def _of_file(self) -> str:
+    def _of_file(self, login: Login) -> str:
         """Return the hash of the login file's account; the file is read again when it has changed."""
+        path = os.path.join(self._home, login.file)
         try:
-            found = os.stat(self._file)
+            found = os.stat(path)
             state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            if self._read is None or self._read[0] != state:
-                with open(self._file, "rb") as file:
-                    account = PROGRAM.login.account(file.read(_LARGEST))
-                self._read = state, _hash((account or self._file).encode(errors="surrogateescape"))
-            return self._read[1]
+            if path not in self._read or self._read[path][0] != state:
+                with open(path, "rb") as file:
+                    account = login.account(file.read(_LARGEST))
+                self._read[path] = state, _hash((account or path).encode(errors="surrogateescape"))
+            return self._read[path][1]
         except OSError:
             return "none"
 

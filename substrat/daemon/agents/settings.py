@@ -90,7 +90,7 @@ class Settings:
         before = self._registry.find(name)
         if before.phase == Phase.ENDED:
             raise Refused(f"{before.name} has ended: spawn another agent with what it needs")
-        wanted = self._with_defaults(wanted)
+        wanted = self._with_defaults(wanted, before.settings.program)
         policy = self._policy(before.policy, wanted)
         settings = replace(before.settings, environment=_variables(before, wanted), **wanted.others)
         model = wanted.model if wanted.model is not None else before.model
@@ -104,14 +104,14 @@ class Settings:
                 change.record(DaemonEvent(before.id, None, "workspace:shared", note))
         return self._registry.find(before.id)
 
-    def _with_defaults(self, wanted: WantedSettings) -> WantedSettings:
+    def _with_defaults(self, wanted: WantedSettings, program: str) -> WantedSettings:
         """Put in the values of the settings that go back to their defaults."""
         back, config = frozenset(wanted.defaults), self._registry.config
         given = {*wanted.others, *(name for name in ("model", "network", "allow") if getattr(wanted, name) is not None)}
         if odd := [name for name in wanted.defaults if name not in DEFAULTS or name in given]:
             raise InvalidParams(f"{odd[0]} has no default to go back to, or has a value too")
         return wanted._replace(
-            model=config.agent.model if "model" in back else wanted.model,
+            model=config.model_of(program) if "model" in back else wanted.model,
             network=config.sandbox.network if "network" in back else wanted.network,
             allow=config.sandbox.allow if "allow" in back else wanted.allow,
             others={**wanted.others, **{name: getattr(AgentSettings(), name) for name in OTHERS if name in back}},

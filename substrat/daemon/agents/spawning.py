@@ -23,14 +23,13 @@ from substrat.core.agents.records import (
 )
 from substrat.core.agents.rights import Policy, SharedPath
 from substrat.core.netfilter.names import AllowList, NoName
-from substrat.core.programs.table import PROGRAM
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.clone_life import CloneEvent
 from substrat.core.workspaces.clones import Clone, ref_problem
 from substrat.core.workspaces.overlap import Claim, Overlap
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NameTaken, PolicyDenied, Refused
-from substrat.names import is_agent_name
+from substrat.names import is_agent_name, is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -151,7 +150,7 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
     git = registry.git_of(request.workspace) if clone is None else ()
     claim = Claim(name, clone.tree if clone is not None else request.workspace, policy, git, lent)
     shared = _check_shared(registry, claim)
-    model = request.model or (parent.model if parent else registry.config.agent.model)
+    model = request.model or (parent.model if parent else registry.config.model_of(request.settings.program))
     check_model(model)
     now = registry.now()
     agent = Agent(
@@ -295,7 +294,7 @@ def check_name(registry: Registry, name: str, parent: Agent | None, renamed: Age
     """
     if not is_agent_name(name):
         raise InvalidParams(f"{name!r} can't be a name: use up to 64 letters, digits, dots, dashes and underscores")
-    if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or PROGRAM.is_session_id(name.lower()):
+    if re.sub(r"[._-]", "", name.lower()) in RESERVED_NAMES or is_uuid(name.lower()):
         raise InvalidParams(f"the name {name!r} is reserved: choose another")
     if registry.has_name(name):
         way = f"rename that agent first, `substratctl set {name} name=NEW`" if renamed else f"`substratctl rm {name}` it"

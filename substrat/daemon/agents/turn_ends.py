@@ -11,7 +11,7 @@ from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import Agent, Completion, ItemKind, Outcome, Restore, Turn
 from substrat.core.agents.verdict import end_of
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import program_of
 from substrat.daemon.agents.turn_prompts import asker, prompt_of
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import Patience
@@ -35,10 +35,7 @@ _MAX_ERROR = 16 * 1024
 """Characters: the registry holds the last error of each agent, and every agent of a thousand may have failed."""
 _UNREAD_LINES = 16
 """As many lines that are no JSON are looked at; a program that prints more of them isn't understood."""
-_NOT_CONTACTED = (
-    "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat: "
-    f"{PROGRAM.name} says nothing when it can't read its {PROGRAM.places.mcp} or start a server"
-)
+_NOT_CONTACTED = "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat"
 
 
 class StoredSessions(Protocol):
@@ -57,10 +54,10 @@ class TurnEnds:
     Args:
         registry: the agents.
         sessions: finds agents' sessions on disk.
-        leave_out: starts the agent program without an option from now on.
+        leave_out: starts an agent's program without an option from now on.
     """
 
-    def __init__(self, registry: Registry, sessions: StoredSessions, leave_out: Callable[[str], None]) -> None:
+    def __init__(self, registry: Registry, sessions: StoredSessions, leave_out: Callable[[Agent, str], None]) -> None:
         self._registry = registry
         self._sessions = sessions
         self._leave_out = leave_out
@@ -94,7 +91,7 @@ class TurnEnds:
         if agent is None or agent.turn is None:
             return
         result = observation.result
-        text = PROGRAM.result_text(result.text, self._journal.said(agent.id, turn_id)) if result else ""
+        text = program_of(agent).result_text(result.text, self._journal.said(agent.id, turn_id)) if result else ""
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
             ended_at=end_of(observation, agent.turn.started_at, self._registry.now()),
@@ -108,12 +105,12 @@ class TurnEnds:
             agent = change.put_turn(self._with_stored_session(told, turn), turn)
             self._store.add_to_totals(totals.of_end(turn, self._store.counted_models()))
             if result is not None and not turn.contacted:
-                change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _NOT_CONTACTED))
+                change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _not_contacted(agent)))
             (ended,) = change.record(_end_event(agent, turn, self._store.start_of_turn(turn.id)))
             for turn_ended in self._registry.follow_ups.turn_ended:
                 turn_ended(change, agent, turn, verdict, ended)
             if (option := _unknown_option(agent, verdict, observation)) is not None:
-                change.after(partial(self._leave_out, option))
+                change.after(partial(self._leave_out, agent, option))
                 self._try_again(change, agent, turn, 0.0)
             elif self._waits_for_account(agent, turn, verdict):
                 self._queue_again(change, agent, turn, "its prompt waits in the queue again: the account holds it up")
@@ -139,7 +136,7 @@ class TurnEnds:
         if turn.outcome is not Outcome.SUCCESS or turn.completion is not None:
             return turn
         said = self._journal.said_last(agent.id, turn.id)
-        report = text if said is None else PROGRAM.result_text("", said)
+        report = text if said is None else program_of(agent).result_text("", said)
         schema = agent.settings.result_schema
         is_unfit = schema is not None and result_schema.misfit(schema, report) is not None
         return replace(turn, report=excerpts.shortened(report), completion=Completion.UNFIT if is_unfit else None)
@@ -167,7 +164,7 @@ class TurnEnds:
             return True
         unread = self._store.events_of_turn(agent.id, turn.id, "raw", _UNREAD_LINES + 1)
         return len(unread) > _UNREAD_LINES or any(
-            not PROGRAM.only_speaks(self._journal.line_of(row) or b"") for row in unread
+            not program_of(agent).only_speaks(self._journal.line_of(row) or b"") for row in unread
         )
 
     def _waits_for_account(self, agent: Agent, turn: Turn, verdict: Verdict) -> bool:
@@ -225,13 +222,18 @@ _EVENT_OF = {
 }
 
 
+def _not_contacted(agent: Agent) -> str:
+    program = program_of(agent)
+    return f"{_NOT_CONTACTED}: {program.name} says nothing when it can't read its {program.places.mcp} or start a server"
+
+
 def _unknown_option(agent: Agent, verdict: Verdict, observation: TurnObservation) -> str | None:
     """Return the option that the agent program doesn't know, if another try without it may succeed."""
     failure = verdict.failure
     if agent.phase != Phase.RUNNING or failure is None or failure.name != "unknown-option":
         return None
     option = failure.subject
-    return option if option in PROGRAM.dispensable and option not in observation.without else None
+    return option if option in program_of(agent).dispensable and option not in observation.without else None
 
 
 def _end_event(agent: Agent, turn: Turn, started: int | None) -> DaemonEvent:

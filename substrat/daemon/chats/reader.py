@@ -10,7 +10,7 @@ import attrs
 import msgspec
 
 from sandbox.spec import Bind, Directory, Mount
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.sandboxes import oneshot
 from substrat.daemon.sandboxes.inside import inside
 from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing, WorkspaceUnusable
@@ -104,7 +104,7 @@ class Chats:
         else:
             return []
         # The user's own comes first where a session is in both places.
-        chats = {chat.session: chat for chat in reversed(found) if PROGRAM.is_session_id(chat.session)}
+        chats = {chat.session: chat for chat in reversed(found) if CURSOR.is_session_id(chat.session)}
         return sorted(chats.values(), key=lambda chat: chat.updated_at, reverse=True)
 
     async def read(self, workspace: str, session: str, after: int = 0) -> tuple[Head, list[NumberedMessage]]:
@@ -128,10 +128,10 @@ class Chats:
     async def _read_page(self, workspace: str, session: str, after: int) -> tuple[Head, list[NumberedMessage]]:
         folder: str | None = self._folder(workspace)
         own = {}
-        store = os.path.join(self._folder(workspace), session, PROGRAM.places.chat_file)
-        if PROGRAM.is_session_id(session) and not os.path.isfile(store):
+        store = os.path.join(self._folder(workspace), session, CURSOR.places.chat_file)
+        if CURSOR.is_session_id(session) and not os.path.isfile(store):
             folder, own = None, {name: path for name, path in self.sessions.own_chats(workspace).items() if name == session}
-        if not PROGRAM.is_session_id(session) or (folder is None and not own):
+        if not CURSOR.is_session_id(session) or (folder is None and not own):
             raise SessionMissing(
                 f"there is no session {session} of {workspace}: `substratctl sessions -w {shlex.quote(workspace)}` lists "
                 f"those there are"
@@ -149,7 +149,7 @@ class Chats:
         return head, messages
 
     def _folder(self, workspace: str) -> str:
-        return os.path.join(self._sandboxes.user.home, PROGRAM.places.chats, PROGRAM.chats_folder(workspace))
+        return os.path.join(self._sandboxes.user.home, CURSOR.places.chats, CURSOR.chats_folder(workspace))
 
     async def _read(self, folder: str | None, own: dict[str, str], *arguments: str) -> list[bytes]:
         """Run the reader.
@@ -159,7 +159,7 @@ class Chats:
             own: the directories that it sees in `_OWN`, by name.
             arguments: its command line.
         """
-        command, shown = inside(chatreader, *arguments, modules=PROGRAM.chat_modules)
+        command, shown = inside(chatreader, *arguments, modules=CURSOR.chat_modules)
         mounts: tuple[Mount, ...] = (
             *shown,
             Directory(_OWN),

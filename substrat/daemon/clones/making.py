@@ -18,7 +18,7 @@ import trio
 from sandbox.spec import Bind, Mount, Tmpfs
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces.clone_lacks import unfilled_text
 from substrat.core.workspaces.clone_life import PREPARING, CloneEvent
 from substrat.core.workspaces.clones import Clone, Stage
@@ -315,13 +315,13 @@ def _request(clone: Clone, places: GitPlaces) -> dict[str, object]:
     return {
         "branch": clone.branch, "objects": [place for place, _ in clone_mounts.shown_objects(places.objects)],
         "cursor": _cursor(clone), "modules": git_places.modules(places.common).lent,
-        "own": os.path.relpath(places.own, places.common), "top_cursor": PROGRAM.places.workspace,
+        "own": os.path.relpath(places.own, places.common), "top_cursor": CURSOR.places.workspace,
     }  # fmt: skip
 
 
 def _cursor(clone: Clone) -> str:
     """Return the directory that is mounted over in each turn, from the top of the clone."""
-    return os.path.relpath(os.path.join(clone.workspace, PROGRAM.places.workspace), clone.repository)
+    return os.path.relpath(os.path.join(clone.workspace, CURSOR.places.workspace), clone.repository)
 
 
 def _has_git_directory(tree: str) -> bool:

@@ -17,7 +17,7 @@ import trio
 
 from sandbox.spec import Bind
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces import clone_pruning as decisions
 from substrat.core.workspaces.clone_life import CloneEvent, step
 from substrat.core.workspaces.clones import Stage
@@ -166,7 +166,7 @@ class Restoring:
 
     async def _put_back(self, clone: Clone, head: str | None, wip: str) -> None:
         objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._repositories.borrowing)
-        cursor = os.path.relpath(os.path.join(clone.workspace, PROGRAM.places.workspace), clone.repository)
+        cursor = os.path.relpath(os.path.join(clone.workspace, CURSOR.places.workspace), clone.repository)
         line, shown = clone_program({
             "task": "restore", "before": clone.kept.wip, "head": head, "wip": wip, "branch": clone.branch, "cursor": cursor,
         })  # fmt: skip

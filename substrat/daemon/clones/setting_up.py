@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from sandbox.spec import Bind
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.clones.git_sandbox import clone_program, said
 from substrat.daemon.clones.setup_log import SetupLog
 from substrat.daemon.sandboxes import binds, clone_mounts
@@ -126,7 +126,7 @@ class SettingUp:
             "base": _committed(clone),
             "include": self._include_commit(clone),
             "is_strange": clone.is_strange,
-            "places": list(dict.fromkeys(os.path.normpath(f"{at}/{PROGRAM.places.workspace}") for at in (below, "."))),
+            "places": list(dict.fromkeys(os.path.normpath(f"{at}/{CURSOR.places.workspace}") for at in (below, "."))),
             "own": os.path.relpath(places.own, places.common),
             "refused": [os.path.relpath(path, places.top) for path in refused if is_within(path, places.top)],
         }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces.clones import ref_problem
 from substrat.daemon.agents.disk_gate import free_bytes
 from substrat.daemon.agents.spawning import CloneRequest
@@ -120,7 +120,7 @@ class CloneWishes:
         if base is None:
             return Granted(request)
         below = os.path.relpath(workspace, top)
-        files = (os.path.normpath(f"{at}/{PROGRAM.places.workspace}/worktrees.json") for at in (below, "."))
+        files = (os.path.normpath(f"{at}/{CURSOR.places.workspace}/worktrees.json") for at in (below, "."))
         lacking = await self._repositories.lacking(facts.places, base, (".worktreeinclude", *files))
         if lacking is None:
             return Granted(request)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sandbox.netrelay import PORT
 from sandbox.spec import Bind, Devices, Directory, Mount, Network, NetworkMode, Processes, ReadOnly, Spec, Symlink, Tmpfs
 from substrat.core.netfilter.names import AllowList
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR, program_of
 from substrat.daemon.sandboxes import authorities, clone_mounts
 from substrat.daemon.state.layout import (
     COMPANION_IN_SANDBOX,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from substrat.daemon.workspaces.user import User
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-_PASSED_ON = (*PROGRAM.login.variables, "LANG", "LC_ALL", "TZ")
-"""The variables that agents get from the daemon's own environment: the login, and how to write times and texts."""
+_PASSED_ON = ("LANG", "LC_ALL", "TZ")
+"""The variables that agents get from the daemon's own environment, besides the login: how to write times and texts."""
 
 _PROXY_ADDRESS = f"http://127.0.0.1:{PORT}"
 _LOCAL = "localhost,127.0.0.1,::1"
@@ -185,7 +185,8 @@ def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> t
     }
     if trusted := authorities.IN_SANDBOX if host.authorities else host.extended_bundle:
         built.update(dict.fromkeys(authorities.VARIABLES, trusted))
-    built.update({name: host.environ[name] for name in _PASSED_ON if host.environ.get(name)})
+    passed_on = (*program_of(agent).login.variables, *_PASSED_ON)
+    built.update({name: host.environ[name] for name in passed_on if host.environ.get(name)})
     if is_proxied:
         built.update(_PROXY)
         built["JAVA_TOOL_OPTIONS"] = _JAVA_PROXY
@@ -251,15 +252,16 @@ def _home(agent: Agent, agent_dir: AgentDir, host: HostFacts, chat: str | None) 
     put a link where the next turn will mount.
     """
     home = host.user.home
-    folder, chats = PROGRAM.chats_folder(agent.workspace), f"{home}/{PROGRAM.places.chats}"
+    program = program_of(agent)
+    folder, chats = program.chats_folder(agent.workspace), f"{home}/{program.places.chats}"
     yield Tmpfs(home, host.memory_dir_bytes, 0o700)
-    yield Bind(agent_dir.dot_cursor, f"{home}/{PROGRAM.places.home}", writable=True)
+    yield Bind(agent_dir.dot_cursor, f"{home}/{program.places.home}", writable=True)
     yield Bind(agent_dir.chats, chats, writable=True)
     yield Bind(f"{agent_dir.chats}/{folder}", f"{chats}/{folder}", writable=True, held=True)
     if chat is not None:
         yield Bind(chat, f"{chats}/{folder}/{os.path.basename(chat)}", writable=True, held=True)
     yield Bind(agent_dir.cache, f"{home}/.cache", writable=True)
-    for name in PROGRAM.places.settings:
+    for name in program.places.settings:
         yield Bind(f"{home}/{name}", f"{home}/{name}", optional=True)
     yield Bind(agent_dir.gitconfig, f"{home}/.gitconfig")
     yield Bind(agent_dir.git, f"{home}/.config/git")
@@ -286,7 +288,7 @@ def _workspace(agent: Agent, agent_dir: AgentDir, protected: ProtectedPaths, obj
 
 
 def _cursor(agent: Agent) -> str:
-    return os.path.join(agent.workspace, PROGRAM.places.workspace)
+    return os.path.join(agent.workspace, CURSOR.places.workspace)
 
 
 def _late(mounts: tuple[Mount, ...], workspace: tuple[Mount, ...], agent: Agent) -> Iterator[Mount]:

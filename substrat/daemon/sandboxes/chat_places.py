@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.workspaces.checking import identify
 from substrat.errors import WorkspaceUnusable
@@ -43,7 +43,7 @@ class Record(msgspec.Struct, frozen=True):
 
 def chats_of(user: User, workspace: str) -> str:
     """Return the physical path of a workspace's folder in the user's own `~/.cursor/chats`."""
-    return os.path.join(os.path.realpath(os.path.join(user.home, PROGRAM.places.chats)), PROGRAM.chats_folder(workspace))
+    return os.path.join(os.path.realpath(os.path.join(user.home, CURSOR.places.chats)), CURSOR.chats_folder(workspace))
 
 
 def session_is_stored(user: User, workspace: str, session: str) -> bool:
@@ -52,10 +52,10 @@ def session_is_stored(user: User, workspace: str, session: str) -> bool:
 
 
 def is_chat(path: str) -> bool:
-    """Say whether a directory is a chat: it has a file `PROGRAM.places.chat_file`. No link is followed."""
+    """Say whether a directory is a chat: it has a file `CURSOR.places.chat_file`. No link is followed."""
     try:
         with nofollow.opened(path) as directory:
-            return stat.S_ISREG(os.stat(PROGRAM.places.chat_file, dir_fd=directory, follow_symlinks=False).st_mode)
+            return stat.S_ISREG(os.stat(CURSOR.places.chat_file, dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:
         return False
 
@@ -67,14 +67,14 @@ def make_chats_folder(user: User, workspace: str) -> str:
         WorkspaceUnusable: a part of the path isn't a directory or can't be made.
     """
     path = user.home
-    for name in (*PROGRAM.places.chats.split("/"), PROGRAM.chats_folder(workspace)):
+    for name in (*CURSOR.places.chats.split("/"), CURSOR.chats_folder(workspace)):
         path = os.path.join(path, name)
         try:
             os.mkdir(path, 0o755)
         except FileExistsError:
             # The user may have made it a link; no agent can, because none sees a directory above its own chats.
             if not os.path.isdir(path):
-                raise WorkspaceUnusable(f"{path} isn't a directory: {PROGRAM.name} keeps its chats there") from None
+                raise WorkspaceUnusable(f"{path} isn't a directory: {CURSOR.name} keeps its chats there") from None
         except OSError as problem:
             raise WorkspaceUnusable(f"{path} can't be made: {problem.strerror}") from None
     return path

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sandbox.spec import Bind
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces.clones import MODULES_IN_SANDBOX, OBJECTS_IN_SANDBOX
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.workspaces import git_places
@@ -35,7 +35,7 @@ def prepare(clone: Clone, borrowing: Borrowing) -> tuple[str, ...]:
     names = [name for name in inside if name != "."]
     try:
         with nofollow.opened(clone.tree) as tree:
-            _make(tree, (*names, PROGRAM.places.workspace))
+            _make(tree, (*names, CURSOR.places.workspace))
     except FileNotFoundError:
         raise WorkspaceUnusable(
             f"the clone {clone.tree} is gone; the work that was kept is in {clone.ref('head')} of {clone.repository}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.netlaunch import NAMESERVER
 from substrat.core.agents import prompts
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces import person_git
 from substrat.core.workspaces.person_git import ATTRIBUTES, EXCLUDES
 from substrat.daemon.kernel import nofollow
@@ -71,29 +71,29 @@ def generate(
         agent_dir.socket_dir,
     ):
         os.makedirs(directory, mode=0o700, exist_ok=True)
-    os.makedirs(os.path.join(agent_dir.chats, PROGRAM.chats_folder(agent.workspace)), exist_ok=True)
+    os.makedirs(os.path.join(agent_dir.chats, CURSOR.chats_folder(agent.workspace)), exist_ok=True)
     if chat is not None:
         _make_mount_point(agent_dir.chat(agent.workspace, chat))
     shutil.rmtree(agent_dir.cursor, ignore_errors=True)
     os.makedirs(agent_dir.cursor, mode=0o755)
     try:
         left_out = copy_cursor_directory(
-            os.path.join(agent.workspace, PROGRAM.places.workspace), agent_dir.cursor, workspace
+            os.path.join(agent.workspace, CURSOR.places.workspace), agent_dir.cursor, workspace
         )
     except OSError as obstacle:
         if obstacle.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
             raise
         raise WorkspaceUnusable(
-            f"{agent.workspace}/{PROGRAM.places.workspace} has become a link, or lies behind one: put back what was there"
+            f"{agent.workspace}/{CURSOR.places.workspace} has become a link, or lies behind one: put back what was there"
         ) from None
     _write_rules(
-        os.path.join(agent_dir.cursor, PROGRAM.places.rules), prompts.rules(agent, parent, [*map(visible, read_only)])
+        os.path.join(agent_dir.cursor, CURSOR.places.rules), prompts.rules(agent, parent, [*map(visible, read_only)])
     )
-    _write_rules(os.path.join(agent_dir.cursor, PROGRAM.places.instructions), prompts.instructions(agent))
+    _write_rules(os.path.join(agent_dir.cursor, CURSOR.places.instructions), prompts.instructions(agent))
     found = nofollow.read_own(agent_dir.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
     own = found.decode("utf-8", "replace") if found is not None else None
-    ours = PROGRAM.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
-    text, problem = PROGRAM.mcp_config(own, ours)
+    ours = CURSOR.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
+    text, problem = CURSOR.mcp_config(own, ours)
     _write(agent_dir.mcp_json, text)
     _write_ignored(os.path.join(agent_dir.cursor, ".gitignore"))
     _write_etc(agent_dir, user, agent)
@@ -118,7 +118,7 @@ def _write_rules(path: str, text: str) -> None:
 def _write_ignored(path: str) -> None:
     """Hide our files beside this one from programs that read no `core.excludesFile`, unless the workspace has its own."""
     if not os.path.lexists(path):
-        places = PROGRAM.places
+        places = CURSOR.places
         _write(path, "".join(f"/{name}\n" for name in (places.mcp, places.rules, places.instructions, ".gitignore")))
 
 
@@ -133,7 +133,7 @@ def _write_git(
     there = f"{user.home}/.config/git"
     _write(agent_dir.own_mcp_json, own or "")
     _write(agent_dir.no_alternates, "")
-    places = PROGRAM.places
+    places = CURSOR.places
     mcp, *rules = (f"/{places.workspace}/{name}" for name in (places.mcp, places.rules, places.instructions))
     ours = {
         EXCLUDES: "\n".join((mcp, *rules, "")).encode(),

@@ -6,7 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.workspaces.checking import check_same
 
@@ -54,7 +54,7 @@ def copy_cursor_directory(source: str, target: str, expected: DirectoryId | None
     finally:
         os.close(root)
     names = ", ".join(name.encode("utf-8", "replace").decode() for name in budget.skipped[:5])
-    return f"left out of the workspace's {PROGRAM.places.workspace}: {names}" if budget.skipped else None
+    return f"left out of the workspace's {CURSOR.places.workspace}: {names}" if budget.skipped else None
 
 
 class _OverlayBudget:

@@ -18,7 +18,7 @@ from substrat import paths
 from substrat.core.agents import environment
 from substrat.core.agents.cgroup_limits import CgroupLimits
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import program_of
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import (
     authorities,
@@ -145,9 +145,9 @@ class SandboxPreparer:
         memory = given.memory or host.machine_memory() // 8 * 7
         self._cgroups.prepare(CgroupLimits(memory, given.cpus, given.processes))
 
-    def leave_out(self, option: str) -> None:
-        """Start the agent program that is there now without an option from now on; raises `AgentProgramMissing`."""
-        agent_program = program.find(self._config.agent.binary)
+    def leave_out(self, agent: Agent, option: str) -> None:
+        """Start the program of an agent that is there now without an option from now on; raises `AgentProgramMissing`."""
+        agent_program = program.find(self._config.binary_of(agent.settings.program))
         known = self._left_out.get(agent_program, frozenset())
         self._left_out = {agent_program: known | {option}}
 
@@ -183,9 +183,9 @@ class SandboxPreparer:
         command = shlex.join(launch.command(bubblewrap.path, spec))
         given = {*self._config.agent.env, *dict(agent.settings.environment)}
         whole = {**dict(spec.environment), **dict(spec.variables)}
-        secret = {name for name in whole if name in given or name.startswith(PROGRAM.private)}
+        secret = {name for name in whole if name in given or name.startswith(program_of(agent).private)}
         hidden = {name: "…" if name in secret else value for name, value in whole.items()}
-        return Explanation(command, hidden, program.find(self._config.agent.binary).path, missing)
+        return Explanation(command, hidden, program.find(self._config.binary_of(agent.settings.program)).path, missing)
 
     def _without_placeholders(self, found: ProtectedPaths) -> tuple[ProtectedPaths, tuple[str, ...]]:
         """Return a workspace's protected paths without those that only a turn makes exist, and these.
@@ -302,7 +302,7 @@ class SandboxPreparer:
             given = self._config.sandbox
             group.make(CgroupLimits(host.memory(given.memory), given.cpus, given.processes))
             line = group.entering(line)
-        version = PROGRAM.version_of(spec.command[0])
+        version = program_of(prepared.agent).version_of(spec.command[0])
         held = await trio.to_thread.run_sync(self._open_sources, prepared, started.held)
         if not by_descriptor:
             sources.close_all(held)
@@ -314,7 +314,7 @@ class SandboxPreparer:
             raise SandboxFailed(
                 f"its network can't be served: {problem.strerror}; look at {prepared.agent_dir.socket_dir}"
             ) from None
-        without = frozenset(PROGRAM.dispensable).difference(spec.command)
+        without = program_of(prepared.agent).dispensable.difference(spec.command)
         return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held, without)
 
     def _identify_and_make_folders(self, agent: Agent) -> checking.DirectoryId | None:
@@ -339,7 +339,7 @@ class SandboxPreparer:
             is_bounded: whether a cgroup limits the memory of the whole sandbox.
         """
         agent = prepared.agent
-        agent_program = program.find(self._config.agent.binary)
+        agent_program = program.find(self._config.binary_of(agent.settings.program))
         python, python_needs = program.find_python()
         system = (*host.system_mounts(prepared.unreadable), *self.unreadable.proc_mounts)
         facts = build_spec.HostFacts(
@@ -364,7 +364,7 @@ class SandboxPreparer:
         )
         session = agent.session.id if agent.session is not None else None
         without = self._left_out.get(agent_program, frozenset())
-        command = instead or PROGRAM.command(agent_program.path, agent.workspace, agent.model, session, without)
+        command = instead or program_of(agent).command(agent_program.path, agent.workspace, agent.model, session, without)
         mode = prepared.network_mode or NetworkMode.TRANSPARENT
         return build_spec.spec(
             agent, prepared.agent_dir, facts, command, prepared.protected, mode, prepared.chat, prepared.objects,

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from substrat import paths
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.sandboxes import binds, program
 from substrat.daemon.workspaces import checking
 from substrat.errors import SandboxFailed, SubstratError
@@ -32,8 +33,11 @@ class SpawnChecks:
         self._preparer = preparer
         self._protector = preparer.protector
 
-    async def check(self) -> None:
-        """Find out whether agents can run here at all.
+    async def check(self, name: str) -> None:
+        """Find out whether agents of a program can run here at all.
+
+        Args:
+            name: the program's, such as `cursor`.
 
         Raises:
             BubblewrapMissing: there is none, or it is too old.
@@ -45,13 +49,13 @@ class SpawnChecks:
                 f"HOME is {self._user.home}, which no sandbox can hide: set HOME to a directory of your own"
             )
         await self._preparer.machine.find_bubblewrap()
-        program.find(self._state.registry.config.agent.binary)
+        program.find(self._state.registry.config.binary_of(name))
         await self._preparer.write_authorities()
 
     async def obstacle(self) -> str | None:
         """Say why no agent can run under this daemon, None when agents can."""
         try:
-            await self.check()
+            await self.check(self._state.registry.config.agent.program)
         except SubstratError as problem:
             return problem.message
         return None
@@ -61,7 +65,7 @@ class SpawnChecks:
         names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
         given = {name: self._state.environ[name] for name in names if name in self._state.environ}
         given |= {"SUBSTRAT_STATE_DIR": self._state.layout.state, "SUBSTRAT_RUNTIME_DIR": self._state.layout.runtime}
-        return given | {"SUBSTRAT_AGENT_BINARY": self._state.registry.config.agent.binary}
+        return given | {"SUBSTRAT_AGENT_BINARY": self._state.registry.config.binary_of(CURSOR.id)}
 
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.sandboxes import git, unfiltered
 from substrat.errors import SubstratError
 
@@ -59,7 +59,7 @@ class TurnGit:
         """
         bubblewrap = self._preparer.machine.known_bubblewrap
         if bubblewrap is not None:
-            mcp = os.path.join(PROGRAM.places.workspace, PROGRAM.places.mcp)
+            mcp = os.path.join(CURSOR.places.workspace, CURSOR.places.mcp)
             try:
                 await git.forget_size(bubblewrap, agent.workspace, mcp, left, await self._preparer.unreadable.paths())
             except (SubstratError, OSError) as problem:

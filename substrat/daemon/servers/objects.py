@@ -39,6 +39,7 @@ def agent_object(agent: Agent) -> dict[str, object]:
         "state": STATE_OF[agent.phase],
         "session_id": agent.session.id if agent.session else None,
         "workspace": agent.workspace,
+        "program": agent.settings.program,
         "model": agent.model,
         "network": agent.policy.network.value,
         "parent": agent.parent,

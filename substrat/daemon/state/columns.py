@@ -21,6 +21,7 @@ from substrat.core.agents.reminding import SHORTEST_PERIOD_S
 from substrat.core.agents.rights import SharedPath
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
+from substrat.core.programs.table import PROGRAMS
 from substrat.core.workspaces.clones import PastLandings
 from substrat.daemon.kernel.procfs import MAX_PID
 from substrat.names import is_agent_name
@@ -219,6 +220,8 @@ def _check_landings(past: PastLandings) -> None:
 def _check_settings(settings: AgentSettings) -> None:
     for limit in (settings.time_limit or 0, settings.silence_limit or 0):
         _read_moment(limit)
+    if settings.program not in PROGRAMS:
+        raise ValueError(f"names an agent program that there isn't: choose {' or '.join(PROGRAMS)}")
     if settings.ssh_agent is not None:
         _read_path(settings.ssh_agent)
     try:

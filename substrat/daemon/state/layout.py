@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from sandbox.spec import NetworkMode
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.kernel import descriptors, nofollow
 from substrat.names import is_uuid
 
@@ -371,7 +371,7 @@ class AgentDir(NamedTuple):
     @property
     def mcp_json(self) -> str:
         """The generated MCP configuration."""
-        return os.path.join(self.cursor, PROGRAM.places.mcp)
+        return os.path.join(self.cursor, CURSOR.places.mcp)
 
     @property
     def dot_cursor(self) -> str:
@@ -385,7 +385,7 @@ class AgentDir(NamedTuple):
 
     def chat(self, workspace: str, session: str) -> str:
         """Return the directory of a session that is the agent's own until it is moved to the user's."""
-        return os.path.join(self.chats, PROGRAM.chats_folder(workspace), session)
+        return os.path.join(self.chats, CURSOR.chats_folder(workspace), session)
 
     @property
     def session(self) -> str:

@@ -12,7 +12,6 @@ import trio
 from substrat.core.agents.stop_reason import AFTER_RESULT
 from substrat.core.programs import lenient
 from substrat.core.programs.ndjson import Line, Splitter
-from substrat.core.programs.table import PROGRAM
 from substrat.daemon.kernel import descriptors
 from substrat.daemon.kernel.tail import Cut, Tail
 from substrat.daemon.state.storing import FULL_DISK_PAUSE, Patience, until_stored
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Process
     from substrat.core.agents.stop_reason import StopReason
-    from substrat.core.programs.program import LineEvent, TurnResult
+    from substrat.core.programs.program import AgentProgram, LineEvent, TurnResult
     from substrat.daemon.kernel.inotify import ChangeFlag
     from substrat.daemon.state.layout import TurnDir
     from substrat.daemon.turns.stop_request import StopRequest
@@ -88,6 +87,7 @@ class TurnOutput:
         longest: how many bytes the turn may write; 0: no limit.
         stop: whether the turn is to be stopped.
         exited: set when the turn's processes are gone.
+        program: the agent program, which prints the lines.
     """
 
     def __init__(
@@ -99,7 +99,9 @@ class TurnOutput:
         longest: int,
         stop: StopRequest,
         exited: trio.Event,
+        program: AgentProgram,
     ) -> None:
+        self._program = program
         self._turn = turn
         self._place = place
         self._offset = offset
@@ -107,7 +109,7 @@ class TurnOutput:
         self._longest = longest
         self._stop = stop
         self._exited = exited
-        self._decode_line = PROGRAM.decoder()
+        self._decode_line = program.decoder()
         self._lines = self._cuts = 0
         self._read_until: float | None = None
         self._is_unread = False
@@ -237,7 +239,7 @@ class TurnOutput:
         if not await self._recorded(partial(self._observer.turn_lines, self._turn, decoded, offset)):
             return False
         for _, event in decoded:
-            if (result := PROGRAM.result_of(event)) is not None:
+            if (result := self._program.result_of(event)) is not None:
                 self.result = result
                 self.result_seen.set()
         return True

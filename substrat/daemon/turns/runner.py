@@ -15,7 +15,7 @@ import trio
 
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import program_of
 from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import launch_failure, shortage, without_records
@@ -115,9 +115,9 @@ class TurnRunner:
     async def _run_to_its_end(self, agent: Agent, turn: Turn) -> EndedTurn:
         try:
             seen = await self._starter.run(agent, turn)
-            if seen.result is not None and PROGRAM.needs_last_passage(seen.result.text):
+            if seen.result is not None and program_of(agent).needs_last_passage(seen.result.text):
                 seen = seen._replace(last_passage=self._state.registry.journal.last_passage(agent.id, turn.id))
-            return EndedTurn(agent, turn, seen, judge(seen))
+            return EndedTurn(agent, turn, seen, judge(seen, program_of(agent)))
         except SubstratError as problem:
             verdict = self._not_started(agent, turn, problem) or Verdict(Outcome.ERROR, problem.message)
             log.warning("turn not started", agent=agent.name, turn=turn.number, reason=verdict.error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.sandboxes.turn_git import TurnGit
 from substrat.daemon.turns.disk_watch import DiskWatch
 from substrat.daemon.turns.ending import EndStep, TurnEnd
@@ -60,7 +60,7 @@ class Turns:
     ) -> None:
         registry, layout, accounting, preparer = state.registry, state.layout, agents.accounting, sandboxes.preparer
         self.questions = TurnQuestions(agents.requests, running, sandboxes.cgroups)
-        user_chats = os.path.join(sandboxes.user.home, PROGRAM.places.chats)
+        user_chats = os.path.join(sandboxes.user.home, CURSOR.places.chats)
         self.disk_watch = DiskWatch(registry, accounting, layout, user_chats, running.turn_runs)
         self.retention = Retention(registry, layout, state.trash, sweep_wanted, clones.forgetting.sweep)
         preparation = TurnPreparation(

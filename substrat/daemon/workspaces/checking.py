@@ -8,7 +8,7 @@ import shlex
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.workspaces.user import SYSTEM_PLACES
 from substrat.errors import WorkspaceUnusable
@@ -41,7 +41,7 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
         with nofollow.opened(real) as directory:
             found = os.fstat(directory)
             read_only = bool(os.fstatvfs(directory).f_flag & os.ST_RDONLY)
-            cursor = _stat_beneath(directory, PROGRAM.places.workspace) if stat.S_ISDIR(found.st_mode) else None
+            cursor = _stat_beneath(directory, CURSOR.places.workspace) if stat.S_ISDIR(found.st_mode) else None
     except PermissionError as problem:
         raise WorkspaceUnusable(f"the workspace {path} can't be used: {problem.strerror}; choose another") from None
     except OSError as problem:
@@ -62,7 +62,7 @@ def check_workspace(path: str, user: User, forbidden: tuple[str, ...]) -> str:
         )
     _check_owner(real, found, user)
     if cursor is not None and not stat.S_ISDIR(cursor.st_mode):
-        path = os.path.join(real, PROGRAM.places.workspace)
+        path = os.path.join(real, CURSOR.places.workspace)
         raise WorkspaceUnusable(f"{path} is a link or a file, so it can't be protected: make it a directory")
     return real
 
@@ -76,7 +76,7 @@ def _stat_beneath(directory: int, name: str) -> os.stat_result | None:
 
 def closed_places(user: User, forbidden: tuple[str, ...]) -> tuple[str, ...]:
     """Return the directories no agent works in: writing there would decide about other agents, logins or the daemon."""
-    own = (PROGRAM.places.home, *PROGRAM.places.settings)
+    own = (CURSOR.places.home, *CURSOR.places.settings)
     return (*forbidden, *(os.path.join(user.home, name) for name in (*own, ".ssh", ".gnupg")))
 
 

@@ -35,6 +35,7 @@ export function renderFacts(list, agent) {
       "work",
       work && `${work.work?.text ?? "nothing yet"}${work.behind ? ` · ${work.behind} behind` : ""}`,
     ],
+    ["program", agent.program],
     ["model", agent.model],
     ["network", agent.network],
     ["waits for", agent.waits ? plural(agent.waits, "open wait") : null],

@@ -8,6 +8,7 @@ from substrat.core.agents import stop_reason
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.stop_reason import StopKind, StopReason, parse
 from substrat.core.agents.verdict import TurnObservation, judge
+from substrat.core.programs.table import CURSOR
 from tests.support.cases import each
 
 STORED = {
@@ -40,7 +41,7 @@ def test_any_detail_is_read_as_it_was_written(kind, detail):
 @each(("text", "kind"), OF_OLDER_DAEMONS.items())
 def test_limits_without_their_seconds_are_read(text, kind):
     assert parse(text) == StopReason(kind)
-    assert judge(TurnObservation(None, 130, parse(text), "", anything=True)).outcome is Outcome.TIMED_OUT
+    assert judge(TurnObservation(None, 130, parse(text), "", anything=True), CURSOR).outcome is Outcome.TIMED_OUT
 
 
 @pytest.mark.parametrize("text", ["", "Suspended", "suspended ", "time limits of 5 s", "budget: 5 tokens"])

@@ -1,11 +1,13 @@
 """The outcome of a turn, judged from its observation."""
 
 import itertools
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from substrat.core.agents import verdict as verdicts
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.stop_reason import (
     ENDED,
@@ -16,12 +18,14 @@ from substrat.core.agents.stop_reason import (
     over_output_limit,
     took_too_long,
 )
-from substrat.core.agents.verdict import NOTHING_SEEN, TurnObservation, end_of, judge
+from substrat.core.agents.verdict import NOTHING_SEEN, TurnObservation, end_of
 from substrat.core.programs.failures import DISK_FULL_IN_TURN
 from substrat.core.programs.program import TurnResult
+from substrat.core.programs.table import CURSOR
 from tests.support.cases import each
 from tests.support.optional import present
 
+judge = partial(verdicts.judge, program=CURSOR)
 GOOD = TurnResult("done", is_error=False, usage=None)
 BAD = TurnResult("quota", is_error=True, usage=None)
 SILENT = TurnResult("", is_error=True, usage=None)

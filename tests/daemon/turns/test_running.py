@@ -11,6 +11,7 @@ from sandbox import host
 from substrat.core.agents.records import Process
 from substrat.core.agents.stop_reason import ENDED, SUSPENDED
 from substrat.core.agents.turn_limits import TurnLimits
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import process, procfs
 from substrat.daemon.kernel.inotify import Watcher
@@ -105,7 +106,16 @@ class Bench:
     def turn(self, offset=0, *, stop_grace=5.0, result_grace=10.0, frozen=False, group=None, **pace):
         how = TurnLimits(stop_grace, result_grace, **pace)
         return RunningTurn(
-            "t", self.place, offset, self.books, self.watcher, how, Failpoints({}), group=group, frozen=frozen
+            "t",
+            self.place,
+            offset,
+            self.books,
+            self.watcher,
+            how,
+            Failpoints({}),
+            group=group,
+            frozen=frozen,
+            program=CURSOR,
         )
 
     def launch(self, script, *, sandboxed=False, options=()):

@@ -27,6 +27,7 @@ def _decoder() -> Callable[[Line], LineEvent]:
 
 
 CURSOR_AGENT = AgentProgram(
+    id="cursor",
     name="cursor-agent",
     # The installer that Cursor names (cursor.com/docs/cli/installation); it puts the program into ~/.local/bin.
     install="curl https://cursor.com/install -fsS | bash",

@@ -11,7 +11,7 @@ from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.records import AgentSettings, Priority, Restore
-from substrat.core.programs.table import PROGRAM
+from substrat.core.programs.table import CURSOR, named
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents.settings import others_of
 from substrat.daemon.agents.spawning import SpawnRequest
@@ -19,7 +19,7 @@ from substrat.daemon.clones.wishes import CloneWish
 from substrat.daemon.servers.methods.request import OperatorRequest, Seconds, about
 from substrat.daemon.workspaces import git_places
 from substrat.daemon.workspaces.git_places import MOST_OBJECTS
-from substrat.errors import InvalidParams, SessionDamaged
+from substrat.errors import InvalidParams, NotAvailable, SessionDamaged
 
 if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
@@ -36,7 +36,10 @@ class AgentSpawn(OperatorRequest, frozen=True):
 
     workspace: Annotated[str, about("the absolute path of the directory it works in")]
     name: Annotated[str | None, about("its name; one is made up when it is left out")] = None
-    model: Annotated[str | None, about("the model; default: `agent.model` of the configuration")] = None
+    program: Annotated[str | None, about("the agent program; default: `agent.program` of the configuration")] = None
+    model: Annotated[
+        str | None, about("the model; default: `programs.NAME.model`, else `agent.model`, of the configuration")
+    ] = None
     network: Annotated[
         Network | None, about("`none`, `filtered` or `host`; default: `sandbox.network` of the configuration")
     ] = None
@@ -90,7 +93,10 @@ class AgentSpawn(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         requests, preparer, checks = services.requests, services.sandboxes.preparer, services.sandboxes.checks
-        await checks.check()
+        program = named(self.program or services.registry.config.agent.program)
+        if self.session is not None and program is not CURSOR:
+            raise NotAvailable(f"{program.name} can't take a chat over: leave the session out")
+        await checks.check(program.id)
         workspace = checks.check_workspace(self.workspace)
         wish = CloneWish(clone=self.clone, branch=self.branch, base=self.base, wip=self.wip)
         if wish.is_open and self.session is not None:
@@ -103,7 +109,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if ssh_agent is not None:
             ssh_agent = checks.check_ssh_agent(ssh_agent, workspace, binds)
         restore = self.restore or services.registry.config.agent.restore
-        settings = AgentSettings(restore, _variables(self.env), ssh_agent, **others_of(self))
+        settings = AgentSettings(restore, _variables(self.env), ssh_agent, program=program.id, **others_of(self))
         spawn = SpawnRequest(
             workspace, self.name, model, self.network, self.prompt, session=session, allow=self.allow, binds=binds,
             settings=settings, clone=clone, by=connection.by,
@@ -135,7 +141,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if self.session is None:
             return None, self.model
         session = self.session.lower()
-        if PROGRAM.is_session_id(session):
+        if CURSOR.is_session_id(session):
             await services.chats.sessions.rescue(workspace, session)
         head, _ = await services.chats.read(workspace, session)
         if head.damage is not None:
