@@ -62,6 +62,14 @@ class ProgramKeys(msgspec.Struct, frozen=True):
         str, Meta(description="the program: a path, or a name looked up on PATH; empty: the name that it has")
     ] = ""
     model: Annotated[str, Meta(description="the model of its agents that name none; empty: `agent.model`")] = ""
+    allow: Annotated[
+        tuple[str, ...],
+        Meta(description="the hosts that it needs, in the form of `sandbox.allow`; empty: those that it is known to need"),
+    ] = ()
+    env: Annotated[
+        dict[str, str],
+        Meta(description="variables that its agents get, such as a key, before `agent.env`; they are shown nowhere else"),
+    ] = msgspec.field(default_factory=dict)
 
 
 class SandboxKeys(msgspec.Struct, frozen=True):
@@ -73,8 +81,11 @@ class SandboxKeys(msgspec.Struct, frozen=True):
     )
     allow: Annotated[
         tuple[str, ...],
-        Meta(description="what `filtered` lets every agent reach: `HOST[:PORT][=private]`, `*.HOST`, a network, `@PRESET`"),
-    ] = CURSOR.hosts
+        Meta(
+            description="what `filtered` lets every agent reach besides its program's hosts: `HOST[:PORT][=private]`, "
+            "`*.HOST`, a network, `@PRESET`"
+        ),
+    ] = ()
     upstream_proxy: Annotated[
         str,
         Meta(
@@ -326,6 +337,14 @@ class Config(msgspec.Struct, frozen=True):
         """Return the model of a program's agents that name none."""
         return self.program(name).model or self.agent.model
 
+    def allow_of(self, name: str) -> tuple[str, ...]:
+        """Return what a program's agents can reach that have no list of their own."""
+        return (*(self.program(name).allow or PROGRAMS[name].hosts), *self.sandbox.allow)
+
+    def env_of(self, name: str) -> dict[str, str]:
+        """Return the variables of a program's agents, without those of each agent's own."""
+        return {**self.agent.env, **self.program(name).env}
+
 
 def load(path: str, environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None) -> Config:
     """Read the configuration.
@@ -432,10 +451,13 @@ def _readable(problem: str) -> str:
 def _checked(config: Config, path: str) -> Config:
     if config.agent.program not in PROGRAMS:
         raise ConfigInvalid(f"{path}: agent.program: {named_wrong(config.agent.program)}")
-    try:
-        AllowList.asked_for(config.sandbox.allow)
-    except NoName as problem:
-        raise ConfigInvalid(f"{path}: sandbox.allow: {problem}") from None
+    programs = {f"programs.{name}": keys for name, keys in config.programs.items()}
+    with_hosts: dict[str, SandboxKeys | ProgramKeys] = {"sandbox": config.sandbox, **programs}
+    for section, listed in with_hosts.items():
+        try:
+            AllowList.asked_for(listed.allow)
+        except NoName as problem:
+            raise ConfigInvalid(f"{path}: {section}.allow: {problem}") from None
     for key, entries in (("bind_ro", config.agent.bind_ro), ("path", config.agent.path)):
         if odd := [entry for entry in entries if not os.path.isabs(entry)]:
             raise ConfigInvalid(f"{path}: agent.{key}: {odd[0]!r} isn't an absolute path")
@@ -445,10 +467,12 @@ def _checked(config: Config, path: str) -> Config:
         raise ConfigInvalid(f"{path}: clone.dir: {config.clone.dir!r} isn't an absolute path")
     if config.sandbox.ca and not os.path.isabs(config.sandbox.ca):
         raise ConfigInvalid(f"{path}: sandbox.ca: {config.sandbox.ca!r} isn't an absolute path")
-    try:
-        environment.checked(config.agent.env)
-    except BadVariable as problem:
-        raise ConfigInvalid(f"{path}: agent.env: {problem}") from None
+    with_variables: dict[str, AgentKeys | ProgramKeys] = {"agent": config.agent, **programs}
+    for section, given in with_variables.items():
+        try:
+            environment.checked(given.env)
+        except BadVariable as problem:
+            raise ConfigInvalid(f"{path}: {section}.env: {problem}") from None
     try:
         upstream.read(config.sandbox.upstream_proxy)
     except NoUpstream as problem:

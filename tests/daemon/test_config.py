@@ -12,6 +12,7 @@ from sandbox.spec import Network
 from substrat import config
 from substrat.config import Config
 from substrat.core.agents.records import Restore
+from substrat.core.programs.table import CURSOR
 from substrat.errors import ConfigInvalid
 from tests.support.cases import each
 
@@ -237,6 +238,12 @@ def test_a_program_has_its_own_keys():
     given = parse('[agent]\nmodel = "all"\n[programs.cursor]\nbinary = "/opt/x"\nmodel = "its"')
     assert (given.binary_of("cursor"), given.model_of("cursor")) == ("/opt/x", "its")
     assert (Config().binary_of("cursor"), parse('[agent]\nmodel = "all"').model_of("cursor")) == ("cursor-agent", "all")
+    both = '[sandbox]\nallow = ["a.net"]\n[agent]\nenv = {A = "1", B = "1"}\n'
+    more = parse(f'{both}[programs.cursor]\nallow = ["b.net"]\nenv = {{B = "2"}}')
+    assert (more.allow_of("cursor"), more.env_of("cursor")) == (("b.net", "a.net"), {"A": "1", "B": "2"})
+    assert set(parse('[sandbox]\nallow = ["a.net"]').allow_of("cursor")) == {*CURSOR.hosts, "a.net"}
+    assert "programs.cursor.env: " in refusal('[programs.cursor]\nenv = {"A-B" = "1"}')
+    assert "programs.cursor.allow: " in refusal('[programs.cursor]\nallow = ["*"]')
     assert refusal('[agent]\nprogram = "vi"').endswith("agent.program: there is no agent program 'vi': choose cursor")
     assert "'programs.cursor.modl'; did you mean 'programs.cursor.model'?" in refusal("[programs.cursor]\nmodl = 1")
     assert "there is no key 'programs.vi'; known are: cursor" in refusal("[programs.vi]")

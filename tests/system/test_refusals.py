@@ -147,11 +147,13 @@ def test_the_binary_may_be_configured(house):
 
 
 def test_an_agent_runs_the_program_that_it_names_with_that_programs_model(house):
-    config = f'[programs.cursor]\nbinary = "{house.agent}"\nmodel = "composer-2.5"\n'
+    config = f'[programs.cursor]\nbinary = "{house.agent}"\nmodel = "composer-2.5"\nenv = {{CURSOR_API_KEY = "crsr_own"}}\n'
     house.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=config)
     work = house.workspace()
-    agent = house.spawn("anna", work, "hello", "--program", "cursor")
-    assert (agent["program"], agent["model"], agent["turn"]["result"]) == ("cursor", "composer-2.5", "hello")
+    agent = house.spawn("anna", work, "/shell printf %s $CURSOR_API_KEY > key", "--program", "cursor", "--in-place")
+    assert (agent["program"], agent["model"], agent["turn"]["outcome"]) == ("cursor", "composer-2.5", "success")
+    assert (work / "key").read_text() == "crsr_own"
+    assert "crsr_own" not in house.ctl("explain", "anna").out
     refused = house.ctl("spawn", "bert", "-w", work, "--program", "vi")
     assert (refused.code, refused.err) == (2, "substratctl: there is no agent program 'vi': choose cursor\n")
 

@@ -30,7 +30,7 @@ class Agents:
     """
 
     def __init__(
-        self, registry: Registry, sessions: StoredSessions, networks: Networks, leave_out: Callable[[str], None]
+        self, registry: Registry, sessions: StoredSessions, networks: Networks, leave_out: Callable[[Agent, str], None]
     ) -> None:
         self.accounting = Accounting(registry, sessions, leave_out)
         self.requests = AgentRequests(registry, sessions)

@@ -40,7 +40,7 @@ class Logins:
 
     def of(self, agent: Agent, config: Config) -> str:
         """Return an agent's login of now, for example `cursor-agent:9f86d081884c7d65`; `cursor-agent:none` without one."""
-        own = {**config.agent.env, **dict(agent.settings.environment)}
+        own = {**config.env_of(agent.settings.program), **dict(agent.settings.environment)}
         program = program_of(agent)
         for name in program.login.variables:  # the first that is set counts, in the program as here
             if key := own.get(name, self._environ.get(name)):

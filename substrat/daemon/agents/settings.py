@@ -91,7 +91,7 @@ class Settings:
         if before.phase == Phase.ENDED:
             raise Refused(f"{before.name} has ended: spawn another agent with what it needs")
         wanted = self._with_defaults(wanted, before.settings.program)
-        policy = self._policy(before.policy, wanted)
+        policy = self._policy(before.policy, wanted, before.settings.program)
         settings = replace(before.settings, environment=_variables(before, wanted), **wanted.others)
         model = wanted.model if wanted.model is not None else before.model
         after = replace(before, model=model, policy=policy, settings=settings)
@@ -113,11 +113,11 @@ class Settings:
         return wanted._replace(
             model=config.model_of(program) if "model" in back else wanted.model,
             network=config.sandbox.network if "network" in back else wanted.network,
-            allow=config.sandbox.allow if "allow" in back else wanted.allow,
+            allow=config.allow_of(program) if "allow" in back else wanted.allow,
             others={**wanted.others, **{name: getattr(AgentSettings(), name) for name in OTHERS if name in back}},
         )
 
-    def _policy(self, policy: Policy, wanted: WantedSettings) -> Policy:
+    def _policy(self, policy: Policy, wanted: WantedSettings, program: str) -> Policy:
         network = wanted.network or policy.network
         if network is not Network.FILTERED:
             if wanted.allow is not None:
@@ -126,7 +126,7 @@ class Settings:
         allow = wanted.allow
         try:
             if allow is None:
-                kept = policy.allow if policy.network is network else self._registry.config.sandbox.allow
+                kept = policy.allow if policy.network is network else self._registry.config.allow_of(program)
                 return replace(policy, network=network, allow=AllowList.of(kept).texts)
             return replace(policy, network=network, allow=AllowList.asked_for(allow).texts)
         except NoName as problem:

@@ -231,7 +231,7 @@ def _policy(registry: Registry, request: SpawnRequest, parent: Agent | None) -> 
     try:
         allow = AllowList.of(
             (
-                *(above.allow if above is not None else registry.config.sandbox.allow),
+                *(above.allow if above is not None else registry.config.allow_of(request.settings.program)),
                 *AllowList.asked_for(request.allow).texts,
             )
         )

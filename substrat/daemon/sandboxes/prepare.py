@@ -181,7 +181,7 @@ class SandboxPreparer:
         spec = self._spec(prepared)
         # The environment is not in the command, because a process's arguments can be read by everybody.
         command = shlex.join(launch.command(bubblewrap.path, spec))
-        given = {*self._config.agent.env, *dict(agent.settings.environment)}
+        given = {*self._config.env_of(agent.settings.program), *dict(agent.settings.environment)}
         whole = {**dict(spec.environment), **dict(spec.variables)}
         secret = {name for name in whole if name in given or name.startswith(program_of(agent).private)}
         hidden = {name: "…" if name in secret else value for name, value in whole.items()}
@@ -350,7 +350,7 @@ class SandboxPreparer:
             system=system,
             bind_ro=self._config.agent.bind_ro,
             path=self._config.agent.path,
-            variables=environment.checked(self._config.agent.env),
+            variables=environment.checked(self._config.env_of(agent.settings.program)),
             authorities=self._state.layout.authorities if self._config.sandbox.ca else "",
             bundles=self._bundles,
             extended_bundle=authorities.extended_bundle(system),
