@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sandbox import bwrap, host, namespace_limits, seccomp
@@ -17,7 +18,7 @@ from substrat import config as configuration
 from substrat import errors, paths
 from substrat.core.diagnosis import machine
 from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, CheckResult
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import CURSOR, PROGRAMS
 from substrat.daemon.sandboxes import program
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def examine(environ: Mapping[str, str]) -> list[CheckResult]:
     found = host.find_bubblewrap(loaded.sandbox.bwrap or None, environ.get("PATH"))
     obstacle = _obstacle(found)
     manager = _systemd(environ)
+    used = dict.fromkeys((loaded.agent.program, *loaded.programs))
     checks: tuple[Callable[[], CheckResult | None], ...] = (
         _python,
         lambda: finding,
@@ -48,8 +50,7 @@ def examine(environ: Mapping[str, str]) -> list[CheckResult]:
         lambda: _limits(loaded),
         _kernel,
         lambda: _git(environ),
-        lambda: _agent_program(environ, loaded),
-        lambda: _login(environ, loaded),
+        *(partial(_of_program, check, environ, loaded, name) for name in used for check in (_agent_program, _login)),
         lambda: _chats(environ),
         lambda: _network(loaded, None if obstacle else found),
         _cgroups,
@@ -129,11 +130,23 @@ def _git(environ: Mapping[str, str]) -> CheckResult:
     return machine.git((int(found[1]), int(found[2])) if found else None)
 
 
-def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> CheckResult:
+def _of_program(
+    check: Callable[[Mapping[str, str], configuration.Config, str], CheckResult],
+    environ: Mapping[str, str],
+    loaded: configuration.Config,
+    name: str,
+) -> CheckResult:
+    """Check something of an agent program; the checks of those besides the default one bear its name."""
+    found = check(environ, loaded, name)
+    return found if name == loaded.agent.program else found._replace(name=f"{found.name} {name}")
+
+
+def _agent_program(environ: Mapping[str, str], loaded: configuration.Config, name: str) -> CheckResult:
+    known, binary = PROGRAMS[name], loaded.binary_of(name)
     try:
-        path = program.find(loaded.binary_of(CURSOR.id), environ.get("PATH")).path
+        path = program.find(binary, environ.get("PATH")).path
     except errors.AgentProgramMissing as problem:
-        return machine.agent_program_missing(problem.message, is_default=loaded.binary_of(CURSOR.id) == CURSOR.name)
+        return machine.agent_program_missing(problem.message, known.install if binary == known.name else None)
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as problem:
@@ -141,11 +154,14 @@ def _agent_program(environ: Mapping[str, str], loaded: configuration.Config) -> 
     return machine.agent_program(path, said)
 
 
-def _login(environ: Mapping[str, str], loaded: configuration.Config) -> CheckResult:
+def _login(environ: Mapping[str, str], loaded: configuration.Config, name: str) -> CheckResult:
+    known = PROGRAMS[name]
+    given = {**environ, **loaded.env_of(name)}
     return machine.login(
-        in_environment=any(environ.get(name) for name in CURSOR.login.variables),
-        in_file=os.path.exists(os.path.join(_home(environ), CURSOR.login.file)),
-        needed=os.path.basename(loaded.binary_of(CURSOR.id)) not in CURSOR.without_login,
+        known.login,
+        in_environment=any(given.get(variable) for variable in known.login.variables),
+        in_file=os.path.exists(os.path.join(_home(environ), known.login.file)),
+        needed=os.path.basename(loaded.binary_of(name)) not in known.without_login,
     )
 
 

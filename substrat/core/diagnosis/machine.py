@@ -7,10 +7,12 @@ finding is `CheckResult("limits", "broken", "there is no /usr/bin/prlimit", "sud
 from __future__ import annotations
 
 import shlex
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.agents.cgroup_limits import CONTROLLERS
-from substrat.core.programs.table import CURSOR
+
+if TYPE_CHECKING:
+    from substrat.core.programs.program import Login
 
 GOOD, WEAKER, BROKEN = "good", "weaker", "broken"
 
@@ -191,15 +193,15 @@ def git(version: tuple[int, ...] | None) -> CheckResult:
     return CheckResult("git", GOOD, _dotted(version))
 
 
-def agent_program_missing(said: str, *, is_default: bool) -> CheckResult:
+def agent_program_missing(said: str, install: str | None) -> CheckResult:
     """Judge that no agent program was found.
 
     Args:
         said: the error's sentence, which has the remedy after a colon.
-        is_default: whether it was looked for under the program's own name.
+        install: the command that installs it, where it was looked for under the program's own name.
     """
     problem, _, remedy = said.partition(": ")
-    return CheckResult("agent program", BROKEN, problem, CURSOR.install if is_default else remedy)
+    return CheckResult("agent program", BROKEN, problem, install or remedy)
 
 
 def agent_program(path: str, said: str | None, problem: str = "") -> CheckResult:
@@ -218,21 +220,22 @@ def agent_program(path: str, said: str | None, problem: str = "") -> CheckResult
     return CheckResult("agent program", GOOD, f"{path} ({version})")
 
 
-def login(*, in_environment: bool, in_file: bool, needed: bool) -> CheckResult:
+def login(places: Login, *, in_environment: bool, in_file: bool, needed: bool) -> CheckResult:
     """Judge the agents' login.
 
     Args:
+        places: where the agent program's login can be.
         in_environment: whether the environment has one.
         in_file: whether the file of the program's own login is there.
         needed: whether the agent program needs a login.
     """
     if in_environment:
-        return CheckResult("login", GOOD, f"{' or '.join(CURSOR.login.variables)} is set and is passed on to agents")
+        return CheckResult("login", GOOD, f"{' or '.join(places.variables)} is set and is passed on to agents")
     if in_file:
-        return CheckResult("login", GOOD, f"~/{CURSOR.login.file}")
+        return CheckResult("login", GOOD, f"~/{places.file}")
     if not needed:
         return CheckResult("login", GOOD, "none, and the stand-in needs none")
-    return CheckResult("login", WEAKER, "no login was found", CURSOR.login.command)
+    return CheckResult("login", WEAKER, "no login was found", places.command)
 
 
 def chats(path: str, existing: str, user: str, *, writable: bool) -> CheckResult:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from substrat.core.programs.failures import Failure
     from substrat.core.programs.ndjson import Line
@@ -64,13 +64,15 @@ class ProgramPlaces(NamedTuple):
 
     Args:
         home: the program's own directory, of which each agent has one of its own: `.cursor`.
-        chats: the directory that holds a folder for each workspace: `.cursor/chats`.
-        settings: directories that sandboxes show read-only because the login lies there: `.config/cursor`.
+        chats: the directory that holds a folder for each workspace: `.cursor/chats`; empty: sessions lie in `home`.
+        settings: places that sandboxes show read-only because the login lies there: `.config/cursor`.
         workspace: the directory of a workspace's own settings, which a generated copy covers: `.cursor`.
         mcp: the MCP servers' file in it: `mcp.json`.
         rules: the file in it that tells an agent about Substrat: `rules/substrat.mdc`.
         instructions: the file in it with the rules that its parent has given an agent: `rules/substrat-instructions.mdc`.
         chat_file: the file that makes a directory a chat: `store.db`.
+        variable: the variable that names `home` to the program, such as `CODEX_HOME`; empty: it knows it.
+        shown: generated files that are also shown in `home`, by their names and their paths there: `AGENTS.md` in both.
     """
 
     home: str
@@ -81,6 +83,8 @@ class ProgramPlaces(NamedTuple):
     rules: str
     instructions: str
     chat_file: str
+    variable: str = ""
+    shown: tuple[tuple[str, str], ...] = ()
 
 
 class Login(NamedTuple):
@@ -131,6 +135,11 @@ class AgentProgram(NamedTuple):
         failure_shown: names the failure that stands in an answer's place, from the answer and its last passage.
         needs_last_passage: says whether `failure_shown` needs the last passage of an answer.
         result_text: returns a turn's answer from the result's text and the segments that were said.
+        environment: variables of its agents, such as the number of its own tries.
+        generate: returns the files that sandboxes show read-only as `/run/substrat/program`, by their names, from the
+            companion's entry and the rules; None: the files in the workspace's own directory are enough.
+        session_file: returns the pattern of the file that holds a session, from the session's id and relative to
+            `places.home`: `projects/*/ID.jsonl`; None: a session is a chat in `places.chats`.
     """
 
     id: str
@@ -158,3 +167,6 @@ class AgentProgram(NamedTuple):
     failure_shown: Callable[[str, str], Failure | None]
     needs_last_passage: Callable[[str], bool]
     result_text: Callable[[str, Sequence[str]], str]
+    environment: tuple[tuple[str, str], ...] = ()
+    generate: Callable[[Object, str], Mapping[str, str]] | None = None
+    session_file: Callable[[str], str] | None = None

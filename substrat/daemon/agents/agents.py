@@ -14,6 +14,7 @@ from substrat.daemon.agents.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.turn_ends import StoredSessions
     from substrat.daemon.network.filtered import Networks

@@ -27,7 +27,7 @@ import structlog
 import trio
 
 from sandbox.spec import Bind, Mount
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import CURSOR, program_of
 from substrat.daemon.sandboxes import chat_places, oneshot
 from substrat.daemon.sandboxes.inside import inside
 from substrat.daemon.state import damaged_files
@@ -127,7 +127,9 @@ class Sessions:
         return found
 
     def is_stored(self, agent: Agent) -> bool:
-        """Say whether an agent's session is among the user's chats, and the agent's."""
+        """Say whether an agent's session is among the user's chats, and the agent's, or where its program keeps it."""
+        if program_of(agent).session_file is not None:
+            return self._is_kept(agent)
         chat = chat_places.shared_chat(self._sandboxes.user, self._state.layout.agent(agent.id), agent)
         return chat is not None and chat_places.is_chat(chat)
 
@@ -141,6 +143,13 @@ class Sessions:
         if agent.session is None:
             return
         place, session = self._state.layout.agent(agent.id), agent.session.id
+        if program_of(agent).session_file is not None:
+            if agent.session.stored and not self._is_kept(agent):
+                raise SessionMissing(
+                    f"the session {session} of {agent.name} is gone from its own ~/{program_of(agent).places.home}: spawn "
+                    "another agent"
+                )
+            return
         if chat_places.is_anothers(self._sandboxes.user, place, agent):
             raise Refused(
                 f"the session {session} is among your chats and isn't {agent.name}'s: remove the agent, and let "
@@ -152,6 +161,14 @@ class Sessions:
                 f"the session {session} of {agent.name} is gone: {folder}/{CURSOR.places.chat_file} doesn't exist; "
                 f"put it back, or spawn another agent"
             )
+
+    def _is_kept(self, agent: Agent) -> bool:
+        """Say whether the file is there in which an agent's program keeps its session, of a program with such files."""
+        program = program_of(agent)
+        if program.session_file is None or agent.session is None:
+            return False
+        directory = self._state.layout.agent(agent.id).home(program.places.home)
+        return chat_places.has_session_file(directory, program.session_file(agent.session.id))
 
     async def settle(self, agent: Agent) -> str | None:
         """Move an agent's chat to the user's chats, if it is there to be moved; no turn of the agent may be running.

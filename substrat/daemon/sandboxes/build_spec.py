@@ -14,6 +14,7 @@ from substrat.daemon.sandboxes import authorities, clone_mounts
 from substrat.daemon.state.layout import (
     COMPANION_IN_SANDBOX,
     OWN_MCP_IN_SANDBOX,
+    PROGRAM_IN_SANDBOX,
     RELAY_IN_SANDBOX,
     SHARED_IN_SANDBOX,
     SOCKET_DIR_IN_SANDBOX,
@@ -145,6 +146,7 @@ def spec(
         *_trusted(host),
         *_ssh(agent, host),
         Bind(host.companion, COMPANION_IN_SANDBOX),
+        *([Bind(agent_dir.program, PROGRAM_IN_SANDBOX)] if program_of(agent).generate is not None else []),
         Bind(agent_dir.own_mcp_json, OWN_MCP_IN_SANDBOX),
         Bind(agent_dir.socket_dir, SOCKET_DIR_IN_SANDBOX),
         *([Bind(shared, SHARED_IN_SANDBOX, writable=True)] if shared else []),
@@ -185,7 +187,11 @@ def environment(agent: Agent, host: HostFacts, *, is_proxied: bool = False) -> t
     }
     if trusted := authorities.IN_SANDBOX if host.authorities else host.extended_bundle:
         built.update(dict.fromkeys(authorities.VARIABLES, trusted))
-    passed_on = (*program_of(agent).login.variables, *_PASSED_ON)
+    program = program_of(agent)
+    built.update(program.environment)
+    if program.places.variable:
+        built[program.places.variable] = f"{user.home}/{program.places.home}"
+    passed_on = (*program.login.variables, *_PASSED_ON)
     built.update({name: host.environ[name] for name in passed_on if host.environ.get(name)})
     if is_proxied:
         built.update(_PROXY)
@@ -246,22 +252,26 @@ def _parents(mounts: tuple[Mount, ...], host: HostFacts) -> Iterator[Mount]:
 
 
 def _home(agent: Agent, agent_dir: AgentDir, host: HostFacts, chat: str | None) -> Iterator[Mount]:
-    """Show a home in memory with the agent's own `.cursor`, of the user's only the login and the agent's own chat.
+    """Show a home in memory with the program's own directory, of the user's only the login and the agent's own chat.
 
     Every directory that the agent can write to and that has something mounted in it is itself a mount, so the agent can't
     put a link where the next turn will mount.
     """
     home = host.user.home
     program = program_of(agent)
-    folder, chats = program.chats_folder(agent.workspace), f"{home}/{program.places.chats}"
+    places = program.places
     yield Tmpfs(home, host.memory_dir_bytes, 0o700)
-    yield Bind(agent_dir.dot_cursor, f"{home}/{program.places.home}", writable=True)
-    yield Bind(agent_dir.chats, chats, writable=True)
-    yield Bind(f"{agent_dir.chats}/{folder}", f"{chats}/{folder}", writable=True, held=True)
-    if chat is not None:
-        yield Bind(chat, f"{chats}/{folder}/{os.path.basename(chat)}", writable=True, held=True)
+    yield Bind(agent_dir.home(places.home), f"{home}/{places.home}", writable=True)
+    if places.chats:
+        folder, chats = program.chats_folder(agent.workspace), f"{home}/{places.chats}"
+        yield Bind(agent_dir.chats, chats, writable=True)
+        yield Bind(f"{agent_dir.chats}/{folder}", f"{chats}/{folder}", writable=True, held=True)
+        if chat is not None:
+            yield Bind(chat, f"{chats}/{folder}/{os.path.basename(chat)}", writable=True, held=True)
+    for name, path in places.shown:
+        yield Bind(f"{agent_dir.program}/{name}", f"{home}/{places.home}/{path}")
     yield Bind(agent_dir.cache, f"{home}/.cache", writable=True)
-    for name in program.places.settings:
+    for name in places.settings:
         yield Bind(f"{home}/{name}", f"{home}/{name}", optional=True)
     yield Bind(agent_dir.gitconfig, f"{home}/.gitconfig")
     yield Bind(agent_dir.git, f"{home}/.config/git")

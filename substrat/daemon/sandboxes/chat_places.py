@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import AgentDir
     from substrat.daemon.workspaces.user import User
 
+_MOST_ENTRIES = 10_000
+"""Of a directory that are looked at: an agent writes there, and a program has a session a turn at most."""
 _RECORD_BYTES = 4096
 """A record has some 100 bytes; a longer file isn't one."""
 
@@ -58,6 +62,28 @@ def is_chat(path: str) -> bool:
             return stat.S_ISREG(os.stat(CURSOR.places.chat_file, dir_fd=directory, follow_symlinks=False).st_mode)
     except OSError:
         return False
+
+
+def has_session_file(directory: str, pattern: str) -> bool:
+    """Say whether a file of an agent's own directory holds a session. No link is followed.
+
+    Args:
+        directory: the agent's own directory for its program's.
+        pattern: where the file is there, such as `projects/*/ID.jsonl`.
+    """
+    *folders, name = pattern.split("/")
+    found = [directory]
+    for folder in folders:
+        found = [entry.path for path in found for entry in _entries(path, folder) if entry.is_dir(follow_symlinks=False)]
+    return any(entry.is_file(follow_symlinks=False) for path in found for entry in _entries(path, name))
+
+
+def _entries(directory: str, pattern: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return [entry for entry in islice(entries, _MOST_ENTRIES) if fnmatchcase(entry.name, pattern)]
+    except OSError:
+        return []
 
 
 def make_chats_folder(user: User, workspace: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.netlaunch import NAMESERVER
 from substrat.core.agents import prompts
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import CURSOR, program_of
 from substrat.core.workspaces import person_git
 from substrat.core.workspaces.person_git import ATTRIBUTES, EXCLUDES
 from substrat.daemon.kernel import nofollow
@@ -23,7 +23,10 @@ from substrat.errors import WorkspaceUnusable
 from substrat.visible import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from substrat.core.agents.records import Agent
+    from substrat.core.programs.program import ProgramPlaces
     from substrat.daemon.sandboxes.person_git import PersonGit
     from substrat.daemon.state.layout import AgentDir
     from substrat.daemon.workspaces.checking import DirectoryId
@@ -62,8 +65,10 @@ def generate(
     Raises:
         WorkspaceUnusable: its `.cursor` can't be shown, or another directory has taken the workspace's place.
     """
+    program = program_of(agent)
+    own_home = agent_dir.home(program.places.home)
     for directory in (
-        agent_dir.dot_cursor,
+        own_home,
         agent_dir.chats,
         agent_dir.cache,
         agent_dir.etc,
@@ -74,31 +79,36 @@ def generate(
     os.makedirs(os.path.join(agent_dir.chats, CURSOR.chats_folder(agent.workspace)), exist_ok=True)
     if chat is not None:
         _make_mount_point(agent_dir.chat(agent.workspace, chat))
+    left_out = _copy_cursor_directory(agent_dir, agent, workspace)
+    rules, instructions = prompts.rules(agent, parent, [*map(visible, read_only)]), prompts.instructions(agent)
+    _write_rules(os.path.join(agent_dir.cursor, CURSOR.places.rules), rules)
+    _write_rules(os.path.join(agent_dir.cursor, CURSOR.places.instructions), instructions)
+    found = nofollow.read_own(agent_dir.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
+    own = found.decode("utf-8", "replace") if found is not None else None
+    ours = CURSOR.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
+    text, problem = CURSOR.mcp_config(own, ours)
+    _write(agent_dir.mcp_json, text)
+    if program.generate is not None:
+        _write_program(agent_dir.program, program.generate(ours, "\n".join(map(_without_head, (rules, instructions)))))
+    for path in _shown_in_home(program.places, user.home):
+        _make_mount_file(own_home, path)
+    _write_ignored(os.path.join(agent_dir.cursor, ".gitignore"))
+    _write_etc(agent_dir, user, agent)
+    _write_git(agent_dir, user, (f"{agent.workspace}/.git", *git_directories), person, own, agent.name)
+    return problem or left_out
+
+
+def _copy_cursor_directory(agent_dir: AgentDir, agent: Agent, workspace: DirectoryId | None) -> str | None:
     shutil.rmtree(agent_dir.cursor, ignore_errors=True)
     os.makedirs(agent_dir.cursor, mode=0o755)
     try:
-        left_out = copy_cursor_directory(
-            os.path.join(agent.workspace, CURSOR.places.workspace), agent_dir.cursor, workspace
-        )
+        return copy_cursor_directory(os.path.join(agent.workspace, CURSOR.places.workspace), agent_dir.cursor, workspace)
     except OSError as obstacle:
         if obstacle.errno not in {errno.ELOOP, errno.ENOTDIR, errno.ENOENT}:
             raise
         raise WorkspaceUnusable(
             f"{agent.workspace}/{CURSOR.places.workspace} has become a link, or lies behind one: put back what was there"
         ) from None
-    _write_rules(
-        os.path.join(agent_dir.cursor, CURSOR.places.rules), prompts.rules(agent, parent, [*map(visible, read_only)])
-    )
-    _write_rules(os.path.join(agent_dir.cursor, CURSOR.places.instructions), prompts.instructions(agent))
-    found = nofollow.read_own(agent_dir.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
-    own = found.decode("utf-8", "replace") if found is not None else None
-    ours = CURSOR.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
-    text, problem = CURSOR.mcp_config(own, ours)
-    _write(agent_dir.mcp_json, text)
-    _write_ignored(os.path.join(agent_dir.cursor, ".gitignore"))
-    _write_etc(agent_dir, user, agent)
-    _write_git(agent_dir, user, (f"{agent.workspace}/.git", *git_directories), person, own, agent.name)
-    return problem or left_out
 
 
 def _write_rules(path: str, text: str) -> None:
@@ -113,6 +123,34 @@ def _write_rules(path: str, text: str) -> None:
         shutil.rmtree(path)
     elif os.path.lexists(path):
         os.unlink(path)
+
+
+def _write_program(directory: str, files: Mapping[str, str]) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    os.makedirs(directory, mode=0o755)
+    for name, text in files.items():
+        _write(os.path.join(directory, name), text)
+
+
+def _without_head(rules: str) -> str:
+    """Return the text of a file of rules without the head that is for Cursor alone: `---`, its keys, `---`."""
+    return rules.partition("\n---\n")[2].lstrip() if rules.startswith("---\n") else rules
+
+
+def _shown_in_home(places: ProgramPlaces, home: str) -> Iterator[str]:
+    """Give the files that are mounted in the program's own directory, relative to it."""
+    yield from (path for _, path in places.shown)
+    inside = (name for name in places.settings if name.startswith(f"{places.home}/"))
+    yield from (name.removeprefix(f"{places.home}/") for name in inside if os.path.lexists(os.path.join(home, name)))
+
+
+def _make_mount_file(directory: str, name: str) -> None:
+    """Make an empty file to mount over, in place of any link or directory that the agent has put there."""
+    path = os.path.join(directory, name)
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    with open(path, "ab", opener=nofollow.open_file):
+        pass
 
 
 def _write_ignored(path: str) -> None:

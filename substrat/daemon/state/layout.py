@@ -23,6 +23,7 @@ SOCKET_IN_SANDBOX = f"{SOCKET_DIR_IN_SANDBOX}/agent.sock"
 OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
 RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
 SHARED_IN_SANDBOX = "/run/substrat/shared"
+PROGRAM_IN_SANDBOX = "/run/substrat/program"
 """The directory that an agent's family shares, at the same path for each member; `$SUBSTRAT_SHARED` names it."""
 SSH_AGENT_SOCKET = "ssh-agent.sock"
 """Beside the agent socket, for an agent that may use the person's ssh-agent."""
@@ -374,9 +375,13 @@ class AgentDir(NamedTuple):
         return os.path.join(self.cursor, CURSOR.places.mcp)
 
     @property
-    def dot_cursor(self) -> str:
-        """The agent's own `~/.cursor`."""
-        return os.path.join(self.root, "dot-cursor")
+    def program(self) -> str:
+        """The program's generated files, a directory that is bound as `PROGRAM_IN_SANDBOX`."""
+        return os.path.join(self.generated_dir or self.root, "program")
+
+    def home(self, name: str) -> str:
+        """Return the agent's own directory for one of its program's in the home, such as `dot-cursor` for `.cursor`."""
+        return os.path.join(self.root, f"dot-{name.removeprefix('.')}")
 
     @property
     def chats(self) -> str:

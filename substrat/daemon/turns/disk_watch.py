@@ -13,6 +13,7 @@ import trio
 from substrat.core.agents import disk_use
 from substrat.core.agents.disk_use import DiskLimits, DiskNearlyFull, DiskUse, HomeTooBig
 from substrat.core.agents.lifecycle import Phase
+from substrat.core.programs.table import program_of
 from substrat.daemon.agents.disk_gate import free_bytes
 from substrat.daemon.kernel import disk_io, procfs
 from substrat.errors import StorageFailed
@@ -186,7 +187,7 @@ class DiskWatch:
         place = self._layout.agent(agent.id)
         given = (agent.host_directory, *(bind.path for bind in agent.policy.binds if bind.writable))
         elsewhere = (*given, self._user_chats, self._layout.shared)
-        home = (place.cache, place.dot_cursor, place.chats)
+        home = (place.cache, place.home(program_of(agent).places.home), place.chats)
         output = place.turn(turn.number).root
         return _Subject(
             turn.id, home, output, given, elsewhere, turn.process, turn.stop is not None,

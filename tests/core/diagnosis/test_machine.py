@@ -1,8 +1,13 @@
 """Every judgement of `core.diagnosis`, on facts of machines that are made up."""
 
+from functools import partial
+
 from substrat.core.diagnosis import machine
 from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, Bwrap, CgroupFacts, Kernel, Systemd
+from substrat.core.programs.table import CURSOR
 from tests.support.cases import each
+
+_login = partial(machine.login, CURSOR.login)
 
 LEAST = (0, 8, 0)
 MIB = 1 << 20
@@ -40,17 +45,17 @@ CASES = {
     "a git": (machine.git((2, 38)), GOOD, "2.38", ""),
     "a kernel": (machine.kernel(Kernel((5, 14))), GOOD, "Linux 5.14", ""),
     "no cursor-agent":
-        (machine.agent_program_missing("it isn't on PATH: name it", is_default=True), BROKEN, "it isn't on PATH",
+        (machine.agent_program_missing("it isn't on PATH: name it", CURSOR.install), BROKEN, "it isn't on PATH",
          "curl https://cursor.com/install -fsS | bash"),
     "no other program":
-        (machine.agent_program_missing("/x doesn't exist: correct it", is_default=False), BROKEN, "/x", "correct it"),
+        (machine.agent_program_missing("/x doesn't exist: correct it", None), BROKEN, "/x", "correct it"),
     "a program that can't run": (machine.agent_program("/x", None, "no"), WEAKER, "its version: no", "/x --version"),
     "a program without a version": (machine.agent_program("/x", " \n"), GOOD, "/x (it names no version)", ""),
     "a program": (machine.agent_program("/x", "1.2\nmore\n"), GOOD, "/x (1.2)", ""),
-    "a key": (machine.login(in_environment=True, in_file=False, needed=True), GOOD, "is passed on", ""),
-    "a login": (machine.login(in_environment=False, in_file=True, needed=True), GOOD, "auth.json", ""),
-    "no login": (machine.login(in_environment=False, in_file=False, needed=True), WEAKER, "no login", "agent login"),
-    "the stand-in": (machine.login(in_environment=False, in_file=False, needed=False), GOOD, "needs none", ""),
+    "a key": (_login(in_environment=True, in_file=False, needed=True), GOOD, "is passed on", ""),
+    "a login": (_login(in_environment=False, in_file=True, needed=True), GOOD, "auth.json", ""),
+    "no login": (_login(in_environment=False, in_file=False, needed=True), WEAKER, "no login", "agent login"),
+    "the stand-in": (_login(in_environment=False, in_file=False, needed=False), GOOD, "needs none", ""),
     "closed chats": (machine.chats("/h/c", "/h", "ann", writable=False), BROKEN, "/h isn't", "sudo chown ann /h"),
     "no chats yet": (machine.chats("/h/c", "/h", "ann", writable=True), GOOD, "/h/c (made when needed)", ""),
     "chats": (machine.chats("/h/c", "/h/c", "ann", writable=True), GOOD, "/h/c", ""),

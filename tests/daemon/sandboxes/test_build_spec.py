@@ -1,5 +1,7 @@
 """An agent's sandbox as a value: its mounts, the paths that it never sees, its command line."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,9 +9,10 @@ from hypothesis import strategies as st
 from sandbox import bwrap, launch
 from sandbox.spec import Bind, Devices, Network, NetworkMode, Processes, Symlink, Tmpfs
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import Agent
+from substrat.core.agents.records import Agent, AgentSettings
 from substrat.core.agents.rights import Policy
 from substrat.core.programs.cursor import command_line
+from substrat.core.programs.table import CURSOR, PROGRAMS
 from substrat.daemon.sandboxes import build_spec
 from substrat.daemon.sandboxes.build_spec import HostFacts
 from substrat.daemon.sandboxes.program import Program
@@ -113,8 +116,30 @@ def test_the_home_is_in_memory_with_little_in_it():
         assert not is_shown(built, f"{HOME}/{path}")
     folder = command_line.chats_folder("/home/me/work")
     assert source_of(built, f"{HOME}/.cursor/chats/{folder}/x") == (f"{PLACE.chats}/{folder}/x", True)
-    assert source_of(built, f"{HOME}/.cursor/x") == (f"{PLACE.dot_cursor}/x", True)
+    assert source_of(built, f"{HOME}/.cursor/x") == (f"{PLACE.home('.cursor')}/x", True)
     assert source_of(built, f"{HOME}/.config/cursor/auth.json") == (f"{HOME}/.config/cursor/auth.json", False)
+
+
+def test_a_program_with_a_directory_of_its_own_gets_it_with_its_files_and_its_login(monkeypatch):
+    other = CURSOR._replace(
+        places=CURSOR.places._replace(
+            home=".other", chats="", settings=(".other/login.json",), variable="OTHER_HOME",
+            shown=(("RULES.md", "RULES.md"),),
+        ),
+        login=CURSOR.login._replace(variables=("AWS_SECRET",)), environment=(("OTHER_TRIES", "2"),),
+        generate=lambda companion, rules: {},
+    )  # fmt: skip
+    monkeypatch.setitem(PROGRAMS, "other", other)
+    built = spec(replace(agent_with(), settings=AgentSettings(program="other")))
+    assert source_of(built, f"{HOME}/.other/x") == (f"{PLACE.home('.other')}/x", True)
+    assert source_of(built, f"{HOME}/.other/RULES.md") == (f"{PLACE.program}/RULES.md", False)
+    assert source_of(built, f"{HOME}/.other/login.json") == (f"{HOME}/.other/login.json", False)
+    assert source_of(built, "/run/substrat/program/x") == (f"{PLACE.program}/x", False)
+    assert source_of(built, f"{HOME}/.cursor/x") is None
+    given = dict(built.environment)
+    assert (given["OTHER_HOME"], given["OTHER_TRIES"], given["AWS_SECRET"]) == (f"{HOME}/.other", "2", "aws")
+    assert "CURSOR_API_KEY" not in given
+    assert source_of(spec(), "/run/substrat/program/x") is None
 
 
 def test_of_the_users_chats_only_its_own_is_there():

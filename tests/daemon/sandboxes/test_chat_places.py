@@ -55,3 +55,17 @@ def test_a_chats_folder_that_cannot_be_made(user, tmp_path, what):
         Path(user.home, ".cursor").symlink_to(tmp_path / "gone")
     with pytest.raises(WorkspaceUnusable, match=r"\.cursor"):
         chat_places.make_chats_folder(user, "/w")
+
+
+def test_a_session_is_a_file_of_the_agents_own_behind_no_link(tmp_path):
+    home, pattern = tmp_path / "home", "projects/*/abc.jsonl"
+    assert not chat_places.has_session_file(str(home), pattern)
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "abc.jsonl").touch()
+    (home / "projects" / "a").mkdir(parents=True)
+    (home / "projects" / "b").symlink_to(tmp_path / "else")
+    (home / "projects" / "a" / "abc.jsonl").symlink_to(tmp_path / "else" / "abc.jsonl")
+    assert not chat_places.has_session_file(str(home), pattern)
+    (home / "projects" / "c").mkdir()
+    (home / "projects" / "c" / "abc.jsonl").touch()
+    assert chat_places.has_session_file(str(home), pattern)

@@ -1,5 +1,6 @@
 """The files that are generated for an agent."""
 
+import json
 import os
 import stat
 import warnings
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from substrat.core.agents.records import AgentSettings
+from substrat.core.programs.table import CURSOR, PROGRAMS
 from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.person_git import PersonGit
 from substrat.daemon.state.layout import AgentDir, Layout
@@ -33,7 +36,7 @@ def prepare(place, agent, user, **changes):
 
 def test_an_agents_places(place, tmp_path):
     assert place == AgentDir(str(tmp_path / "state/agents/a-1"), str(tmp_path / "run/agents/a-1"))
-    for path in (place.cursor, place.dot_cursor, place.chats, place.cache, place.etc, place.gitconfig):
+    for path in (place.cursor, place.home(".cursor"), place.chats, place.cache, place.etc, place.gitconfig):
         assert path.startswith(place.root + "/")
     assert place.socket.startswith(place.socket_dir + "/")
     assert place.turn(7).root == f"{place.root}/turns/7"
@@ -52,19 +55,41 @@ def test_what_an_agent_is_shown(place, new_agent, user, work):
     assert os.listdir(work) == []
 
 
+def test_a_programs_own_files_are_made_and_mounted_over_files_only(place, new_agent, user, work, monkeypatch):
+    other = CURSOR._replace(
+        places=CURSOR.places._replace(home=".other", chats="", settings=(".other/login",), shown=(("RULES", "RULES"),)),
+        generate=lambda companion, rules: {"mcp": json.dumps(companion), "RULES": rules},
+    )
+    monkeypatch.setitem(PROGRAMS, "other", other)
+    agent = new_agent("bob", workspace=str(work), settings=AgentSettings(program="other", instructions="Be quick."))
+    home, elsewhere = Path(place.home(".other")), work / "elsewhere"
+    home.mkdir(parents=True)
+    (home / "RULES").symlink_to(elsewhere)
+    prepare(place, agent, user)
+    assert (home / "RULES").read_text() == ""
+    assert not (home / "RULES").is_symlink()
+    assert not elsewhere.exists()
+    assert not (home / "login").exists()  # the person isn't logged in
+    rules = Path(place.program, "RULES").read_text()
+    assert "`bob`" in rules
+    assert rules.endswith("Be quick.\n")
+    assert "alwaysApply" not in rules
+    assert "SUBSTRAT_SOCKET" in Path(place.program, "mcp").read_text()
+
+
 def test_it_is_made_anew_for_every_turn(place, new_agent, user, source):
     agent = new_agent(workspace=str(source.parent))
     (source / "old").touch()
     prepare(place, agent, user)
     (source / "old").unlink()
     (source / "new").touch()
-    Path(place.dot_cursor, "kept").touch()
+    Path(place.home(".cursor"), "kept").touch()
     prepare(place, agent, user)
     assert set(os.listdir(place.cursor)) == {"new", "mcp.json", "rules", ".gitignore"}
     (source / ".gitignore").write_text("x")
     prepare(place, agent, user)
     assert Path(place.cursor, ".gitignore").read_text() == "x"
-    assert os.path.exists(os.path.join(place.dot_cursor, "kept"))
+    assert os.path.exists(os.path.join(place.home(".cursor"), "kept"))
 
 
 def test_what_says_the_same_is_not_made_again_and_what_does_not_is(place, new_agent, user, work):

@@ -39,7 +39,7 @@ class Yard:
     def spawn(self, name, **wish):
         self.house.spawn(name, "the task", **wish)
         place = self.places.agent(self.house.agent(name).id)
-        for directory in (place.cache, place.dot_cursor, place.chats, place.turn(1).root):
+        for directory in (place.cache, place.home(".cursor"), place.chats, place.turn(1).root):
             os.makedirs(directory)
         return place
 
@@ -60,8 +60,8 @@ def write(directory, size, name="file"):
 
 async def test_directories_that_are_too_big_stop_the_turn(tmp_path, new_house):
     yard = Yard(tmp_path, new_house, agent_home=MIB, free=0)
-    for name, where in (("anna", "cache"), ("bert", "dot_cursor"), ("carl", "chats")):
-        write(getattr(yard.spawn(name), where), 2 * MIB)
+    for name, where in (("anna", "cache"), ("bert", "dot-cursor"), ("carl", "chats")):
+        write(f"{yard.spawn(name).root}/{where}", 2 * MIB)
     write(yard.spawn("dora").cache, MIB // 2)
     await yard.look()
     assert sorted(yard.stopped) == ["anna", "bert", "carl"]

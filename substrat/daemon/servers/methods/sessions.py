@@ -6,10 +6,11 @@ import os
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.prompts import timestamp
+from substrat.core.programs.table import program_of
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import Encoded, Integer, OperatorRequest, about
-from substrat.errors import InvalidParams
+from substrat.errors import InvalidParams, NotAvailable
 
 if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
@@ -59,6 +60,12 @@ class SessionRead(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         session, after = self.session.lower(), max(0, self.after)
+        for agent in services.registry.agents:
+            program = program_of(agent)
+            if program.session_file is not None and agent.session is not None and agent.session.id == session:
+                raise NotAvailable(
+                    f"sessions of {program.name} can't be read: `substratctl transcript {agent.name}` shows the turns"
+                )
         head, messages = await services.chats.read(_physical(self.workspace), session, after)
         return {
             "session": session,
