@@ -54,7 +54,7 @@ LONGEST_FILE = 480
 LONG_FILES: dict[str, int] = {
     "substrat/daemon/app.py": 518,
     "substrat/daemon/clones/repository.py": 481,
-    "substrat/protocol/objects.py": 560,
+    "substrat/protocol/objects.py": 561,
     "tests/cli/test_output.py": 495,
     "tests/core/programs/cursor/test_dialects.py": 491,
     "tests/core/programs/cursor/test_stream.py": 539,
