@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -29,6 +30,8 @@ _MAX_RESULT = 1024 * 1024
 _MAX_URGENT_RESULT = 16 * 1024
 """Characters of a stopped turn's result when the disk is full: an agent chooses its result, and must not use up by
 it the room that is kept for stopping others."""
+_ALL = -1
+"""SQLite takes a negative LIMIT for none (sqlite.org/lang_select.html)."""
 _LAST = 200
 """Characters of a result that lists show: the first line is one column of `ls`."""
 _MAX_ERROR = 16 * 1024
@@ -95,7 +98,7 @@ class TurnEnds:
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
             ended_at=end_of(observation, agent.turn.started_at, self._registry.now()),
-            exit_code=observation.exit_code, usage=result.usage if result else None,
+            exit_code=observation.exit_code, usage=self._usage(agent, result.usage) if result else None,
             result=_cut(text, longest) if result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
         turn = self._with_report(agent, turn, text)
@@ -130,6 +133,15 @@ class TurnEnds:
     def _work_ended(self, change: Change, agent: Agent, turn: Turn, ended: int) -> None:
         for work_ended in self._registry.follow_ups.work_ended:
             work_ended(change, agent, turn, ended)
+
+    def _usage(self, agent: Agent, told: dict[str, int] | None) -> dict[str, int] | None:
+        """Return the usage of a turn alone, from what its program tells."""
+        if told is None or not program_of(agent).usage_is_total:
+            return told
+        before: Counter[str] = Counter()
+        for _, counts in self._store.usages(agent.id, after=0, limit=_ALL):
+            before.update(counts)
+        return {name: max(0, count - before[name]) for name, count in told.items()}
 
     def _with_report(self, agent: Agent, turn: Turn, text: str) -> Turn:
         """Note the words of a turn for those who gave it the task, unless its agent has given them to `complete`."""

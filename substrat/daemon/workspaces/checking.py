@@ -8,7 +8,7 @@ import shlex
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import CURSOR, PROGRAMS
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.workspaces.user import SYSTEM_PLACES
 from substrat.errors import WorkspaceUnusable
@@ -76,7 +76,7 @@ def _stat_beneath(directory: int, name: str) -> os.stat_result | None:
 
 def closed_places(user: User, forbidden: tuple[str, ...]) -> tuple[str, ...]:
     """Return the directories no agent works in: writing there would decide about other agents, logins or the daemon."""
-    own = (CURSOR.places.home, *CURSOR.places.settings)
+    own = [name for program in PROGRAMS.values() for name in (program.places.home, *program.places.settings)]
     return (*forbidden, *(os.path.join(user.home, name) for name in (*own, ".ssh", ".gnupg")))
 
 

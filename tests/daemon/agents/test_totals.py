@@ -6,6 +6,7 @@ import pytest
 
 from substrat.core.agents import totals
 from substrat.core.agents.records import Intent
+from substrat.core.programs.table import CURSOR, PROGRAMS
 from substrat.errors import StorageFailed
 
 TOOL = {"type": "tool_call", "call_id": "c", "tool_call": {"shellToolCall": {"args": {"command": "make"}}}}
@@ -87,3 +88,16 @@ def test_the_wait_in_the_queue_is_counted_and_not_the_turn_before(new_house):
     counts = {bucket["up_to"]: bucket["count"] for bucket in waited["buckets"]}
     assert [counts[bound] for bound in (15.0, 300.0, 900.0, 3600.0)] == [1, 2, 2, 3]
     assert waited["sum"] == pytest.approx(1100, abs=15)
+
+
+def test_of_a_program_that_counts_the_whole_session_a_turn_gets_its_own_share(house, monkeypatch):
+    monkeypatch.setitem(PROGRAMS, CURSOR.id, CURSOR._replace(usage_is_total=True))
+    house.spawn("anna", "one")
+    house.finish("anna", usage={"inputTokens": 450})
+    house.supervisor.send("anna", "more")
+    house.finish("anna", usage={"inputTokens": 900, "outputTokens": 5})
+    house.supervisor.send("anna", "more")
+    house.finish("anna", usage={"inputTokens": 1350, "outputTokens": 5})
+    own = [usage for _, usage in house.store.usages(house.agent("anna").id, 0, 9)]
+    assert own == [{"inputTokens": 450}, {"inputTokens": 450, "outputTokens": 5}, {"inputTokens": 450, "outputTokens": 0}]
+    assert house.agent("anna").tokens.input == 1350

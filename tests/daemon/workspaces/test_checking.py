@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from substrat.core.programs.table import CURSOR, PROGRAMS
 from substrat.daemon.workspaces import checking
 from substrat.daemon.workspaces.user import User
 from substrat.errors import WorkspaceUnusable
@@ -39,6 +40,14 @@ def test_a_directory_inside_the_home(user):
     path = Path(user.home, "projects", "x")
     path.mkdir(parents=True)
     assert check(path, user) == str(path)
+
+
+def test_no_program_s_own_directory_is_one_to_work_in(user, monkeypatch):
+    path = Path(user.home, ".other", "x")
+    path.mkdir(parents=True)
+    assert check(path, user) == str(path)
+    monkeypatch.setitem(PROGRAMS, "other", CURSOR._replace(places=CURSOR.places._replace(home=".other")))
+    assert f"would open {user.home}/.other" in refusal(path, user)
 
 
 @pytest.mark.parametrize("path", ["work", "./work", "~/work", ""])
