@@ -37,3 +37,9 @@ def test_a_wrong_byte_in_a_setting_that_decides_is_not_mended(damage):
     assert SETTINGS.read('{"instructions": "never \udcff"}').instructions == "never \N{REPLACEMENT CHARACTER}"
     with pytest.raises(ValueError, match="isn't UTF-8"):
         SETTINGS.read(f"{{{damage}}}")
+
+
+def test_an_agent_of_a_program_that_this_version_lacks_is_damaged():
+    assert SETTINGS.read("{}").program == "cursor"
+    with pytest.raises(ValueError, match="names an agent program that there isn't"):
+        SETTINGS.read('{"program": "vi"}')
