@@ -12,6 +12,7 @@ from itertools import islice
 import msgspec
 
 from substrat.core.programs import lenient
+from substrat.core.programs.claude import dialect as claude
 from substrat.core.programs.cursor import dialects, tool_calls
 from substrat.core.programs.cursor.tool_calls import Call, Pairing
 from substrat.core.programs.ndjson import Line
@@ -35,7 +36,7 @@ NAMED = {
     "interaction_query": ("request", "response"),
     "connection": ("reconnecting", "reconnected"),
     "retry": ("starting", "resuming"),
-    "system": ("init", "task_notification", "background_shell_timeout"),
+    "system": ("init", "task_notification", "background_shell_timeout", "notice"),
 }
 """Types whose events have no meaning for the daemon, but a name."""
 _INIT = (("session", "session_id"), ("model", "model"))
@@ -69,11 +70,14 @@ def read(
     """Return the event of a line's object, and the tool call that it is about.
 
     Args:
-        body: the object, in any dialect.
+        body: the object, in any dialect of cursor-agent's or claude's.
         pairing: the turn's open tool calls; without it a completed call is told from its own line alone.
         size: the line's length in bytes.
         verbatim: whether the line itself is valid JSON.
     """
+    if (brought := claude.normalise(body)) is not body:
+        # Readers of events know one shape. The line as it came stays in the turn's output.
+        body, verbatim = brought, False
     shape = dialects.normalise(body)
     kind = kind_of(shape)
     call = _call(kind, shape, pairing if pairing is not None else Pairing(), size)

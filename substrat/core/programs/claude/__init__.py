@@ -1,0 +1,1 @@
+"""What Substrat knows about Claude Code, the program `claude`."""
