@@ -91,11 +91,7 @@ def judge(observation: TurnObservation, program: AgentProgram) -> Verdict:
         program: the agent program.
     """
     if observation.result is not None:
-        if observation.result.is_error:
-            return Verdict(Outcome.ERROR, observation.result.text or "the agent reported an error without a text")
-        if (failure := program.failure_shown(observation.result.text, observation.last_passage)) is not None:
-            return Verdict(Outcome.ERROR, failure.sentence, failure)
-        return Verdict(Outcome.SUCCESS, None)
+        return _said(observation.result, observation.last_passage, program)
     if observation.stop is not None:
         return _stopped(observation.stop, program.places.home)
     if observation.damage is not None:
@@ -118,6 +114,16 @@ def judge(observation: TurnObservation, program: AgentProgram) -> Verdict:
     reason = failures.last_words(observation.errors)
     said = f": {reason}" if reason else ("" if observation.anything else " and without any output")
     return Verdict(Outcome.ERROR, f"the agent program {ended} without a result{said}")
+
+
+def _said(result: TurnResult, last_passage: str, program: AgentProgram) -> Verdict:
+    """Judge a turn by its result."""
+    if result.is_error:
+        failure, words = result.failure, result.text or "the agent reported an error without a text"
+        return Verdict(Outcome.ERROR, failure.sentence if failure is not None else words, failure)
+    if (failure := program.failure_shown(result.text, last_passage)) is not None:
+        return Verdict(Outcome.ERROR, failure.sentence, failure)
+    return Verdict(Outcome.SUCCESS, None)
 
 
 def _stopped(reason: StopReason, home: str) -> Verdict:

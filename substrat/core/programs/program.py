@@ -52,11 +52,13 @@ class TurnResult(NamedTuple):
         text: the answer, or the sentence of a failure.
         is_error: whether it is a failure.
         usage: counts such as `{"inputTokens": 12}`; None when the result has none.
+        failure: the failure, where the line itself names one.
     """
 
     text: str
     is_error: bool
     usage: dict[str, int] | None
+    failure: Failure | None = None
 
 
 class ProgramPlaces(NamedTuple):
