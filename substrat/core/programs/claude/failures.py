@@ -40,7 +40,7 @@ _TABLE = (
     _known("unknown-session", r"no conversation found with session id|--resume requires a valid session",
            "claude has no such session, so it can't be resumed: spawn another agent ({said})"),
     _known("unknown-option", r"unknown option '(?P<subject>[^']*)'",
-           "this claude doesn't know the option {subject}: install a newer version"),
+           "this claude doesn't know the option {subject}: install a version from 2.1.197 on"),
     _known("rate-limited", r"request rejected \(429\)|\boverloaded\b", "Anthropic takes no more for now: {said}", 429, 529,
            passes=True),
     _known("service-unavailable", r"\binternal server error\b", "Anthropic's service failed: {said}", *range(500, 505),

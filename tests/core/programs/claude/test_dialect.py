@@ -76,7 +76,7 @@ def test_calls_side_by_side_are_told_with_their_own_ends():
 def test_no_line_without_an_act_is_unknown():
     kinds = {kind for name in (TURN, EDIT, TOOLS, LOGIN, INTERRUPTED) for kind, _ in told(name)}
     assert "unknown" not in kinds
-    assert ("thinking:delta", "Let me look.") in told(TOOLS)
+    assert told(TOOLS)[1:3] == [("thinking:completed", None), ("thinking:delta", "Let me look.")]
     assert ("system:notice", "task started") in told(TOOLS)
 
 
@@ -130,6 +130,7 @@ OTHERS = [
     {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": "hi"}]}},
     {"type": "assistant", "message": {"role": "assistant", "content": [{"type": "text", "text": "a"}]}},
     {"type": "result", "subtype": "success", "is_error": False, "result": "x", "usage": {"inputTokens": 15}},
+    {"type": "result", "subtype": "success", "is_error": False, "result": "x"},
 ]
 
 
