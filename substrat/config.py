@@ -33,7 +33,7 @@ _OLD_CLONE = "worktree"
 class AgentKeys(msgspec.Struct, frozen=True):
     """`[agent]`: the agent program."""
 
-    program: Annotated[str, Meta(description="the agent program of agents that name none: `cursor`")] = CURSOR.id
+    program: Annotated[str, Meta(description="the program of agents that name none: `cursor` or `claude`")] = CURSOR.id
     model: Annotated[str, Meta(min_length=1, description="the model of agents that name none")] = "auto"
     restore: Annotated[
         Restore, Meta(description="what agents do whose turn is lost: `hold` (wait for a person) or `auto` (go on)")

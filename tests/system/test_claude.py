@@ -6,17 +6,16 @@ import subprocess
 
 import pytest
 
-from substrat.core.programs.claude import command_line
 from tests.support import claude_model
+from tests.support.waiting import wait_until
 
 PACKAGE = "@anthropic-ai/claude-code-linux-x64@2.1.197"
-# It is called like cursor-agent and calls claude. The key is any key: the model server asks for none.
+# It starts the model server beside claude, in the sandbox.
 WRAPPER = """#!/usr/bin/env python3
 import os, sys
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 import claude_model
-os.environ.update({environment!r}, ANTHROPIC_API_KEY="x")
-claude_model.run({claude!r}, {arguments!r})
+claude_model.run({claude!r}, sys.argv[1:])
 """
 
 
@@ -34,21 +33,45 @@ def claude(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_turn_of_claude_reads_like_one_of_cursor_agents(house, claude):
+def test_claude_works_is_suspended_and_goes_on_with_its_memory(house, claude):
     work = house.workspace()
-    program, *arguments = command_line.command(
-        str(claude), f"{work}/.cursor/mcp.json", f"{work}/.cursor/rules/substrat.mdc", "auto", session=None
-    )
-    source = WRAPPER.format(environment=dict(command_line.ENVIRONMENT), claude=program, arguments=arguments)
-    wrapper = house.program(source)
+    wrapper = house.program(WRAPPER.format(claude=str(claude)))
     shutil.copy(claude_model.__file__, wrapper.parent)
-    house.start(agent=wrapper, config=f'[agent]\nbind_ro = ["{claude}"]\n')
-    house.ok("spawn", "anna", "-w", work, "go\n/shell echo hello > made; exit 3\n/tool whoami")
+    house.start(
+        config=f"""
+        [agent]
+        bind_ro = ["{claude}"]
+        [programs.claude]
+        binary = "{wrapper}"
+        env = {{ ANTHROPIC_API_KEY = "sk-any" }}
+    """
+    )
+    house.ok("spawn", "anna", "--program", "claude", "-w", work, "go\n/shell echo hello > made; exit 3\n/tool whoami")
     house.ok("wait", "anna", "--timeout", "120")
-    turn = house.show("anna")["turn"]
+    agent = house.show("anna")
+    turn = agent["turn"]
     assert (turn["outcome"], turn["result"], turn["usage"]["inputTokens"]) == ("success", "prompts seen: 1", 300)
+    assert agent["program"] == "claude"
     assert (work / "made").read_text() == "hello\n"
     shell, whoami = house.events("anna", "tool-call-completed")
     assert shell["text"] == "shell: echo hello > made; exit 3 → exit 3"
     (answer,) = whoami["raw"]["tool_call"].values()
     assert json.loads(answer["result"]["success"]["content"])["name"] == "anna"
+
+    house.ok("send", "anna", "go\n/shell echo begun > begun; until test -e end; do sleep 0.1; done")
+    wait_until((work / "begun").exists, "the second turn")
+    house.ok("suspend", "anna")
+    (work / "end").touch()
+    house.ok("resume", "anna")
+    house.ok("wait", "anna", "--timeout", "120")
+    after = house.show("anna")
+    assert (after["session_id"], after["turn"]["number"]) == (agent["session_id"], 3)
+    assert after["turn"]["result"] == "prompts seen: 3"
+    assert "sk-any" not in house.ctl("explain", "anna").out
+    assert "sessions of claude can't be read: `substratctl transcript anna` shows" in house.ctl("export", "anna").err
+    taken = house.ctl("spawn", "bert", "-w", work, "--program", "claude", "--adopt", agent["session_id"])
+    assert "claude can't take a chat over: leave the session out" in taken.err
+
+    shutil.rmtree(house.state / "agents" / agent["id"] / "dot-claude" / "projects")
+    house.ctl("send", "anna", "and now?", "--wait")
+    assert house.show("anna")["turn"]["error"].startswith(f"the session {agent['session_id']} of anna is gone from its own")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from substrat.core.programs.ndjson import Line
 
 Object = dict[str, object]
+GENERATED = "/run/substrat/program"
+"""Where sandboxes show the files that a program generates (`AgentProgram.generate`)."""
 
 
 class LineEvent(NamedTuple):
@@ -116,7 +118,7 @@ class AgentProgram(NamedTuple):
         hosts: names that a `filtered` network must allow, such as `*.cursor.sh`.
         places: its directories and files.
         login: where its login can be.
-        private: the beginning of its variables' names; their values are never shown.
+        private: the beginnings of its variables' names; their values are never shown.
         command: returns the argv of a turn from the program's path, workspace, model, session (None: a new one) and
             the options to leave out; the prompt comes on standard input.
         dispensable: options that a turn can do without, left out when a version refuses them.
@@ -152,7 +154,7 @@ class AgentProgram(NamedTuple):
     hosts: tuple[str, ...]
     places: ProgramPlaces
     login: Login
-    private: str
+    private: tuple[str, ...]
     command: Callable[[str, str, str, str | None, frozenset[str]], tuple[str, ...]]
     dispensable: frozenset[str]
     version_of: Callable[[str], str | None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from substrat.core.programs.claude.claude import CLAUDE
 from substrat.core.programs.cursor import cursor_agent
 from substrat.errors import InvalidParams
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 CURSOR = cursor_agent.CURSOR_AGENT
 """Cursor's own. Every sandbox covers its directory in the workspace, its chats lie among the user's, and it decodes stored
 lines: its shape is that of all events."""
-PROGRAMS = {program.id: program for program in (CURSOR,)}
+PROGRAMS = {program.id: program for program in (CURSOR, CLAUDE)}
 """An entry for each folder beside this file, by the name that people choose it by."""
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from sandbox.netrelay import PORT
 from sandbox.spec import Bind, Devices, Directory, Mount, Network, NetworkMode, Processes, ReadOnly, Spec, Symlink, Tmpfs
 from substrat.core.netfilter.names import AllowList
+from substrat.core.programs.program import GENERATED
 from substrat.core.programs.table import CURSOR, program_of
 from substrat.daemon.sandboxes import authorities, clone_mounts
 from substrat.daemon.state.layout import (
     COMPANION_IN_SANDBOX,
     OWN_MCP_IN_SANDBOX,
-    PROGRAM_IN_SANDBOX,
     RELAY_IN_SANDBOX,
     SHARED_IN_SANDBOX,
     SOCKET_DIR_IN_SANDBOX,
@@ -146,7 +146,7 @@ def spec(
         *_trusted(host),
         *_ssh(agent, host),
         Bind(host.companion, COMPANION_IN_SANDBOX),
-        *([Bind(agent_dir.program, PROGRAM_IN_SANDBOX)] if program_of(agent).generate is not None else []),
+        *([Bind(agent_dir.program, GENERATED)] if program_of(agent).generate is not None else []),
         Bind(agent_dir.own_mcp_json, OWN_MCP_IN_SANDBOX),
         Bind(agent_dir.socket_dir, SOCKET_DIR_IN_SANDBOX),
         *([Bind(shared, SHARED_IN_SANDBOX, writable=True)] if shared else []),

@@ -23,7 +23,6 @@ SOCKET_IN_SANDBOX = f"{SOCKET_DIR_IN_SANDBOX}/agent.sock"
 OWN_MCP_IN_SANDBOX = "/run/substrat/own-mcp.json"
 RELAY_IN_SANDBOX = "/run/substrat/netrelay.py"
 SHARED_IN_SANDBOX = "/run/substrat/shared"
-PROGRAM_IN_SANDBOX = "/run/substrat/program"
 """The directory that an agent's family shares, at the same path for each member; `$SUBSTRAT_SHARED` names it."""
 SSH_AGENT_SOCKET = "ssh-agent.sock"
 """Beside the agent socket, for an agent that may use the person's ssh-agent."""
@@ -376,7 +375,7 @@ class AgentDir(NamedTuple):
 
     @property
     def program(self) -> str:
-        """The program's generated files, a directory that is bound as `PROGRAM_IN_SANDBOX`."""
+        """The program's generated files, a directory that is bound as `program.GENERATED`."""
         return os.path.join(self.generated_dir or self.root, "program")
 
     def home(self, name: str) -> str:

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import os
-from functools import partial
-from typing import TYPE_CHECKING
 
 from substrat.core.programs.cursor import answers, command_line, failures, login_file, mcp_config, stream
-from substrat.core.programs.cursor.tool_calls import Pairing
-from substrat.core.programs.program import AgentProgram, LineEvent, Login, ProgramPlaces
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from substrat.core.programs.ndjson import Line
+from substrat.core.programs.program import AgentProgram, Login, ProgramPlaces
 
 
 def version_of(path: str) -> str | None:
     """Return the version that a program's path names: `…/versions/2026.01.02-abc/cursor-agent` is `2026.01.02-abc`."""
     above, version = os.path.split(os.path.dirname(path))
     return version if os.path.basename(above) == "versions" else None
-
-
-def _decoder() -> Callable[[Line], LineEvent]:
-    return partial(stream.decode, pairing=Pairing())
 
 
 CURSOR_AGENT = AgentProgram(
@@ -46,7 +34,7 @@ CURSOR_AGENT = AgentProgram(
     login=Login(
         ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN"), ".config/cursor/auth.json", "cursor-agent login", login_file.account
     ),
-    private="CURSOR_",
+    private=("CURSOR_",),
     command=command_line.command,
     dispensable=command_line.DISPENSABLE,
     version_of=version_of,
@@ -56,7 +44,7 @@ CURSOR_AGENT = AgentProgram(
     mcp_config=mcp_config.merge,
     companion=mcp_config.companion,
     decode=stream.decode,
-    decoder=_decoder,
+    decoder=stream.decoder,
     session_of=stream.session_of,
     result_of=stream.result_of,
     only_speaks=stream.only_speaks,

@@ -7,7 +7,9 @@ The shapes are those of builds up to 2026.10; the field names are cursor-agent's
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +19,9 @@ from substrat.core.programs.cursor import dialects, tool_calls
 from substrat.core.programs.cursor.tool_calls import Call, Pairing
 from substrat.core.programs.ndjson import Line
 from substrat.core.programs.program import LineEvent, TurnResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Object = dict[str, object]
 
@@ -85,6 +90,11 @@ def read(
         return LineEvent(kind, _named_text(kind, shape) or own_words(shape), body, verbatim), None
     text = tool_calls.summary(call) if kind == "tool-call-started" else tool_calls.ended_line(call)
     return LineEvent(kind, text, body, verbatim), call
+
+
+def decoder() -> Callable[[Line], LineEvent]:
+    """Return a function that decodes one turn's lines in order, so that a call's end is told with its start."""
+    return partial(decode, pairing=Pairing())
 
 
 def session_of(event: LineEvent) -> str | None:

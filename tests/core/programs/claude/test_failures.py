@@ -1,14 +1,18 @@
 """claude's failures: each as its result or its standard error said it, and what the turn becomes."""
 
 import json
+from functools import partial
 
+from substrat.core.agents import verdict
 from substrat.core.agents.records import Outcome
-from substrat.core.agents.verdict import NOTHING_SEEN, judge
+from substrat.core.agents.verdict import NOTHING_SEEN
 from substrat.core.programs.claude import failures, lines
+from substrat.core.programs.claude.claude import CLAUDE
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Line
 from tests.support.cases import each
 
+judge = partial(verdict.judge, program=CLAUDE)
 # As printed by 2.1.197 (2026-11-29) and, where marked, 2.1.332 (2026-11-26), against a scripted model server.
 RESULTS = [
     (401, "Invalid API key · Fix external API key", "bad-api-key", False),
