@@ -15,6 +15,7 @@ import msgspec
 
 from substrat.core.programs import lenient
 from substrat.core.programs.claude import dialect as claude
+from substrat.core.programs.codex import dialect as codex
 from substrat.core.programs.cursor import dialects, tool_calls
 from substrat.core.programs.cursor.tool_calls import Call, Pairing
 from substrat.core.programs.ndjson import Line
@@ -75,12 +76,12 @@ def read(
     """Return the event of a line's object, and the tool call that it is about.
 
     Args:
-        body: the object, in any dialect of cursor-agent's or claude's.
+        body: the object, in any dialect of cursor-agent's, claude's or codex's.
         pairing: the turn's open tool calls; without it a completed call is told from its own line alone.
         size: the line's length in bytes.
         verbatim: whether the line itself is valid JSON.
     """
-    if (brought := claude.normalise(body)) is not body:
+    if (brought := codex.normalise(claude.normalise(body))) is not body:
         # Readers of events know one shape. The line as it came stays in the turn's output.
         body, verbatim = brought, False
     shape = dialects.normalise(body)
@@ -232,7 +233,7 @@ def _named_text(kind: str, body: Object) -> str | None:
             return f"{asked} {'answered' if answered else 'asked'}{_answer(body) if answered else ''}"
         case "system:task_notification":
             return f"{body.get('title') or body.get('task_id')}: {body.get('status')}"
-        case "connection:reconnecting" | "retry:starting" | "retry:resuming":
+        case "connection:reconnecting" | "retry:starting" | "retry:resuming" if "message" not in body:
             attempt = body.get("attempt")
             return f"{kind.replace(':', ' ')}{f', attempt {attempt}' if attempt is not None else ''}"
         case "connection:reconnected" | "system:background_shell_timeout":

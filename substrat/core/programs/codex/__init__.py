@@ -1,0 +1,1 @@
+"""Codex (`codex exec --json`): its command line, settings, lines and failures."""
