@@ -164,13 +164,23 @@ class TurnKeys(msgspec.Struct, frozen=True):
         Meta(ge=0, description="seconds a turn may take, without those of a freeze or of the machine's sleep; 0: no limit"),
     ] = 0.0
     silence_limit: Annotated[
-        float, Meta(ge=0, description="seconds a turn may print nothing while no tool call of it is open; 0: no limit")
+        float,
+        Meta(
+            ge=0,
+            description="seconds a turn may print nothing, tries to connect aside, while no tool call of it is open; 0: no "
+            "limit",
+        ),
     ] = 900.0
     tool_limit: Annotated[
         float, Meta(ge=0, description="seconds a turn may print nothing while a tool call of it is open; 0: no limit")
     ] = 0.0
     stuck_after: Annotated[
-        float, Meta(ge=0, description="seconds without an event after which a running turn is shown as stuck; 0: never")
+        float,
+        Meta(
+            ge=0,
+            description="seconds without an event, tries to connect aside, after which a running turn is shown as stuck; "
+            "0: never",
+        ),
     ] = 300.0
     tool_stuck_after: Annotated[
         float, Meta(ge=0, description="the same while a tool call of it is open, such as a build or a test; 0: never")

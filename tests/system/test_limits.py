@@ -51,6 +51,16 @@ def test_a_turn_that_prints_is_not_silent(house):
     assert house.spawn("anna", house.workspace(), script)["turn"]["outcome"] == "success"
 
 
+def test_a_turn_that_only_tells_of_its_tries_to_connect_is_silent(house, until):
+    house.start(config="[turns]\nsilence_limit = 4\nstuck_after = 0.4\n")
+    line = '/line {"type":"connection","subtype":"reconnecting","attempt":1}'
+    house.ok("spawn", "anna", "-w", house.workspace(), f"{line}\n/sleep 0.2\n" * 100)
+    until(lambda: house.show("anna")["attention"]["kind"] == "stuck", "the attention")
+    agent = house.wait("anna")
+    assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "timed_out")
+    assert "turns.silence_limit" in agent["turn"]["error"]
+
+
 def test_a_quiet_command_is_not_silent(house):
     house.start(config="[turns]\nsilence_limit = 0.4\nstuck_after = 0.4\n")
     work = house.workspace()

@@ -172,7 +172,7 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
     patience = stuck_after.silence if facts.call is None else stuck_after.tool
     if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < patience <= facts.silent:
         during = f" during {facts.call}" if facts.call is not None else ""
-        yield Attention(AttentionKind.STUCK, _line(f"no event for {_span(facts.silent)}{during}"), facts.heard_at)
+        yield Attention(AttentionKind.STUCK, _line(f"no progress for {_span(facts.silent)}{during}"), facts.heard_at)
     # While a turn runs or waits, the work isn't ready to be landed.
     if agent.clone is not None and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
         parts = [_to_land(agent.clone, facts)] if agent.clone.is_unlanded and facts.holder is None else []

@@ -137,7 +137,7 @@ def _stopped(reason: StopReason, home: str) -> Verdict:
             more = f"{goes_on}, and `substratctl set NAME time_limit=SECONDS` gives the agent more time"
             return Verdict(Outcome.TIMED_OUT, f"the turn ran into its {reason} (turns.time_limit): {more}")
         case StopKind.SILENCE_LIMIT:
-            quiet = f"the turn printed nothing and ran no tool for {detail or 'longer than it may'} (turns.silence_limit)"
+            quiet = f"the turn got no further and ran no tool for {detail or 'longer than it may'} (turns.silence_limit)"
             more = f"{goes_on}, and `substratctl set NAME silence_limit=SECONDS` gives the agent more time"
             return Verdict(Outcome.TIMED_OUT, f"{quiet}: {more}")
         case StopKind.TOOL_LIMIT:

@@ -47,6 +47,15 @@ class LineEvent(NamedTuple):
     written: bytes | None = None
 
 
+def gets_further(kind: str) -> bool:
+    """Say whether an event shows that its turn gets further; a program may go on for ever about its tries to connect.
+
+    Args:
+        kind: the event's kind, such as `connection:reconnecting`, which doesn't.
+    """
+    return not kind.startswith(("connection:", "retry:"))
+
+
 class TurnResult(NamedTuple):
     """The result that a program prints at the end of a turn.
 

@@ -14,6 +14,7 @@ from substrat.core.agents.records import (
 )
 from substrat.core.agents.stop_reason import fills_disk, over_home_limit, over_output_limit
 from substrat.core.programs.ndjson import Line
+from substrat.core.programs.program import gets_further
 from substrat.core.programs.table import program_of
 from substrat.daemon.agents.turn_ends import TurnEnds
 from substrat.daemon.state.events import DaemonEvent
@@ -89,7 +90,8 @@ class Accounting:
             if any(event.kind == "tool-call-started" for _, event in lines):
                 for tool_called in self._registry.follow_ups.tool_called:
                     tool_called(change, agent.turn)
-            heard_at = self._registry.steady()
+            is_heard = any(gets_further(event.kind) for _, event in lines)
+            heard_at = self._registry.steady() if is_heard else agent.turn.heard_at
             change.put_progress(agent, replace(agent.turn, offset=offset, reported=reported, heard_at=heard_at))
 
     def turn_truncated(self, turn: str, size: int, expected: int, patience: Patience = Patience.WAITS) -> None:

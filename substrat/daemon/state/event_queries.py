@@ -101,9 +101,11 @@ class EventQueries(Database):
         return row[0] if row else 0
 
     def last_line_at(self, agent_id: str) -> float | None:
-        """Return when an agent's program last wrote a line, in seconds since the epoch; None when it never did."""
+        """Return when an agent's last line came for which `program.gets_further` holds, in seconds since the epoch."""
         row = self._db.execute(
-            "SELECT time FROM events WHERE agent = ? AND offset NOT NULL ORDER BY cursor DESC LIMIT 1", (agent_id,)
+            "SELECT time FROM events WHERE agent = ? AND offset NOT NULL AND kind NOT LIKE 'connection:%' "
+            "AND kind NOT LIKE 'retry:%' ORDER BY cursor DESC LIMIT 1",
+            (agent_id,),
         ).fetchone()
         return row[0] if row else None
 

@@ -17,6 +17,7 @@ import trio
 
 from substrat.core.agents import totals
 from substrat.core.programs import lenient
+from substrat.core.programs.program import gets_further
 from substrat.daemon.state.archive import Archives
 from substrat.daemon.state.event_json import EncodedEvent, EventJson, encode, event_json, fitting, read_event, text_of
 from substrat.daemon.state.event_lines import LineReader
@@ -145,7 +146,8 @@ class Journal:
             for line, event in lines
         ]
         stored = self._store.add_events(rows)
-        self._heard[agent] = now
+        if any(gets_further(event.kind) for _, event in lines):
+            self._heard[agent] = now
         acts = [event for _, event in lines if event.kind in _ACTS]
         if acts:
             self._acts[agent] = _act(acts[-1].text, now)
@@ -154,7 +156,7 @@ class Journal:
         self._keep([encode(row, event, line.data) for row, (line, event) in zip(stored, lines, strict=True)])
 
     def heard_at(self, agent: str) -> float:
-        """Return when an agent's program last wrote a line, in seconds since the epoch; 0.0 when it never did."""
+        """Return when an agent's turn last got further by a line, in seconds since the epoch; 0.0: never."""
         if agent not in self._heard:
             self._heard[agent] = self._store.last_line_at(agent) or 0.0
         return self._heard[agent]

@@ -98,10 +98,11 @@ class LimitsWatch:
         await until_stored(lambda: self._observer.turn_limit_reached(self._turn, took_too_long(self._limits.time)))
 
     async def _keep_silence(self, change: ChangeFlag) -> None:
-        """Stop the turn when it has printed nothing for too long."""
+        """Stop the turn when it has printed nothing for too long, or nothing but tries to connect."""
         while True:
             call = self._observer.open_call(self._turn)
-            silent = trio.current_time() - max(self._pauses.silent_since, change.raised_at)
+            stalled = self._output.stalled_since
+            silent = trio.current_time() - max(self._pauses.silent_since, change.raised_at if stalled is None else stalled)
             left = self._limits.silence_left(silent, is_calling=call is not None)
             if left is None:
                 return

@@ -12,6 +12,7 @@ import trio
 from substrat.core.agents.stop_reason import AFTER_RESULT
 from substrat.core.programs import lenient
 from substrat.core.programs.ndjson import Line, Splitter
+from substrat.core.programs.program import gets_further
 from substrat.daemon.kernel import descriptors
 from substrat.daemon.kernel.tail import Cut, Tail
 from substrat.daemon.state.storing import FULL_DISK_PAUSE, Patience, until_stored
@@ -117,6 +118,8 @@ class TurnOutput:
         self._is_too_long = False
         self.result: TurnResult | None = None
         self.result_seen = trio.Event()
+        self.stalled_since: float | None = None
+        """Since when no line shows that the turn gets further, by Trio's clock; None: the last one does."""
 
     def find_result(self) -> None:
         """Look up a result that an earlier daemon recorded: it has read that line, and this one won't."""
@@ -238,6 +241,10 @@ class TurnOutput:
         """Record lines; returns whether that could be done."""
         if not await self._recorded(partial(self._observer.turn_lines, self._turn, decoded, offset)):
             return False
+        if any(gets_further(event.kind) for _, event in decoded):
+            self.stalled_since = None
+        elif self.stalled_since is None:
+            self.stalled_since = trio.current_time()
         for _, event in decoded:
             if (result := self._program.result_of(event)) is not None:
                 self.result = result

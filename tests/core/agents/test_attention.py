@@ -38,7 +38,7 @@ CASES = {
         "its work couldn't be kept: its .git is no directory",
     ),
     AttentionKind.FAILED: (replace(FREE, phase=Phase.FAILED, turn=FAILED), Facts(), 9_500.0, "it broke badly"),
-    AttentionKind.STUCK: (BUSY, Facts(heard_at=9_100.0, silent=900.0), 9_100.0, "no event for 15 min"),
+    AttentionKind.STUCK: (BUSY, Facts(heard_at=9_100.0, silent=900.0), 9_100.0, "no progress for 15 min"),
     AttentionKind.MERGE: (replace(FREE, phase=Phase.SUSPENDED, clone=UNLANDED), Facts(), 70.0, "2 commits to land in main"),
     AttentionKind.HELD: (
         replace(FREE, phase=Phase.QUEUED),
@@ -84,7 +84,7 @@ def test_a_quiet_tool_call_has_more_time_and_is_named():
     facts = Facts(heard_at=9_100.0, silent=900.0, call="shell: make")
     assert attention.attention(BUSY, facts, STUCK_AFTER).kind is AttentionKind.WORKING
     found = attention.attention(BUSY, facts._replace(silent=3600.0), STUCK_AFTER)
-    assert (found.kind, found.text) == (AttentionKind.STUCK, "no event for 60 min during shell: make")
+    assert (found.kind, found.text) == (AttentionKind.STUCK, "no progress for 60 min during shell: make")
 
 
 def test_levels_fall_with_the_weight():

@@ -34,7 +34,7 @@ def test_a_leap_is_no_time_of_the_turns(busy, step):
     busy.clock.time += 1000
     assert time_used(turn, busy.clock.steady()) > 1000
     assert time_silent(turn, busy.clock.steady(), None) > 1000
-    assert attention(busy, "bob")["text"].startswith("no event for 17 min")
+    assert attention(busy, "bob")["text"].startswith("no progress for 17 min")
     busy.write("bob", {"type": "thinking"})
     assert attention(busy, "bob")["kind"] == "working"
 

@@ -11,6 +11,7 @@ from substrat.core.programs.codex import dialect, lines
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import Line, Splitter
+from substrat.core.programs.program import gets_further
 from substrat.core.programs.transcript import Transcript
 from substrat.daemon.state.event_json import encode
 from substrat.daemon.state.rows import EventRow
@@ -108,6 +109,8 @@ def test_tries_to_connect_are_told_apart_from_the_failure_that_ends_the_turn():
     ]
     waits = read("no-network.jsonl")[3:]
     assert {kind for kind, _ in waits} == {"connection:reconnecting"}
+    assert not gets_further("connection:reconnecting")
+    assert all(gets_further(kind) for kind, _ in read("turn.jsonl"))
     assert waits[0][1] == "Reconnecting... waiting for network (Connection failed: error sending request)"
 
 
