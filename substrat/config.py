@@ -33,7 +33,7 @@ _OLD_CLONE = "worktree"
 class AgentKeys(msgspec.Struct, frozen=True):
     """`[agent]`: the agent program."""
 
-    program: Annotated[str, Meta(description="the program of agents that name none: `cursor` or `claude`")] = CURSOR.id
+    program: Annotated[str, Meta(description="that of agents that name none: `cursor`, `claude` or `codex`")] = CURSOR.id
     model: Annotated[str, Meta(min_length=1, description="the model of agents that name none")] = "auto"
     restore: Annotated[
         Restore, Meta(description="what agents do whose turn is lost: `hold` (wait for a person) or `auto` (go on)")
@@ -164,23 +164,13 @@ class TurnKeys(msgspec.Struct, frozen=True):
         Meta(ge=0, description="seconds a turn may take, without those of a freeze or of the machine's sleep; 0: no limit"),
     ] = 0.0
     silence_limit: Annotated[
-        float,
-        Meta(
-            ge=0,
-            description="seconds a turn may print nothing, tries to connect aside, while no tool call of it is open; 0: no "
-            "limit",
-        ),
+        float, Meta(ge=0, description="seconds a turn may get no further while no tool call of it is open; 0: no limit")
     ] = 900.0
     tool_limit: Annotated[
         float, Meta(ge=0, description="seconds a turn may print nothing while a tool call of it is open; 0: no limit")
     ] = 0.0
     stuck_after: Annotated[
-        float,
-        Meta(
-            ge=0,
-            description="seconds without an event, tries to connect aside, after which a running turn is shown as stuck; "
-            "0: never",
-        ),
+        float, Meta(ge=0, description="seconds without progress after which a running turn is shown as stuck; 0: never")
     ] = 300.0
     tool_stuck_after: Annotated[
         float, Meta(ge=0, description="the same while a tool call of it is open, such as a build or a test; 0: never")

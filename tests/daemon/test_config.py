@@ -245,10 +245,10 @@ def test_a_program_has_its_own_keys():
     assert "programs.cursor.env: " in refusal('[programs.cursor]\nenv = {"A-B" = "1"}')
     assert "programs.cursor.allow: " in refusal('[programs.cursor]\nallow = ["*"]')
     assert refusal('[agent]\nprogram = "vi"').endswith(
-        "agent.program: there is no agent program 'vi': choose cursor or claude"
+        "agent.program: there is no agent program 'vi': choose cursor, claude or codex"
     )
     assert "'programs.cursor.modl'; did you mean 'programs.cursor.model'?" in refusal("[programs.cursor]\nmodl = 1")
-    assert "there is no key 'programs.vi'; known are: cursor, claude" in refusal("[programs.vi]")
+    assert "there is no key 'programs.vi'; known are: cursor, claude, codex" in refusal("[programs.vi]")
 
 
 def test_the_binary_of_cursor_agent_may_stand_in_either_section_but_not_in_both():

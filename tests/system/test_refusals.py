@@ -155,7 +155,10 @@ def test_an_agent_runs_the_program_that_it_names_with_that_programs_model(house)
     assert (work / "key").read_text() == "crsr_own"
     assert "crsr_own" not in house.ctl("explain", "anna").out
     refused = house.ctl("spawn", "bert", "-w", work, "--program", "vi")
-    assert (refused.code, refused.err) == (2, "substratctl: there is no agent program 'vi': choose cursor or claude\n")
+    assert (refused.code, refused.err) == (
+        2,
+        "substratctl: there is no agent program 'vi': choose cursor, claude or codex\n",
+    )
 
 
 def test_sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(house, until):

@@ -27,7 +27,7 @@ COMMAND = Command(
         Option("--base", value="REF", about="the commit that its clone starts at; default HEAD"),
         Option("--wip", about="take your uncommitted changes along into its clone"),
         Option("--in-place", about="work in your checkout itself"),
-        Option("--program", value="P", about="the agent program: cursor or claude"),
+        Option("--program", value="P", about="the agent program: cursor, claude or codex"),
         Option("--model", value="M", about="the model's slug"),
         Option("--network", value="N", about="what it can reach", choices=("none", "filtered", "host")),
         Option(

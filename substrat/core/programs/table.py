@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from substrat.core.programs.claude.claude import CLAUDE
+from substrat.core.programs.codex.codex import CODEX
 from substrat.core.programs.cursor import cursor_agent
 from substrat.errors import InvalidParams
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 CURSOR = cursor_agent.CURSOR_AGENT
 """Cursor's own. Every sandbox covers its directory in the workspace, its chats lie among the user's, and it decodes stored
 lines: its shape is that of all events."""
-PROGRAMS = {program.id: program for program in (CURSOR, CLAUDE)}
+PROGRAMS = {program.id: program for program in (CURSOR, CLAUDE, CODEX)}
 """An entry for each folder beside this file, by the name that people choose it by."""
 
 
@@ -37,4 +38,4 @@ def named(name: str) -> AgentProgram:
 
 def named_wrong(name: str) -> str:
     """Return the sentence about a name that no program has."""
-    return f"there is no agent program {name[:40]!r}: choose {' or '.join(PROGRAMS)}"
+    return f"there is no agent program {name[:40]!r}: choose {', '.join(list(PROGRAMS)[:-1])} or {list(PROGRAMS)[-1]}"

@@ -5,6 +5,7 @@ import json
 from substrat.core.agents.records import Outcome
 from substrat.core.agents.verdict import NOTHING_SEEN, judge
 from substrat.core.programs.codex import failures, lines
+from substrat.core.programs.codex.codex import CODEX
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.ndjson import Line
 from tests.support.cases import each
@@ -51,7 +52,7 @@ ERRORS = [
 
 def verdict_of(**body):
     data = json.dumps(body).encode()
-    return judge(NOTHING_SEEN._replace(result=lines.result_of(stream.decode(Line(0, len(data), data))), exit_code=1))
+    return judge(NOTHING_SEEN._replace(result=lines.result_of(stream.decode(Line(0, len(data), data))), exit_code=1), CODEX)
 
 
 @each(("words", "name", "passes"), FAILED)
