@@ -281,19 +281,29 @@ class AgentsFixture:
 
 
 @pytest.fixture
-def new_house(tmp_path, clock):
-    """Make a house with settings of the test's own."""
-    houses: list[AgentsFixture] = []
+def new_agents(tmp_path, clock):
+    """Make the rooms of agents with settings of the test's own."""
+    made: list[AgentsFixture] = []
 
     def make(*free, **settings):
-        houses.append(AgentsFixture(str(tmp_path / f"house-{len(houses)}.db"), clock, *free, **settings))
-        return houses[-1]
+        made.append(AgentsFixture(str(tmp_path / f"agents-{len(made)}.db"), clock, *free, **settings))
+        return made[-1]
 
     yield make
-    for house in houses:
-        house.store.close()
+    for agents in made:
+        agents.store.close()
 
 
 @pytest.fixture
-def house(new_house):
-    return new_house()
+def agents(new_agents):
+    return new_agents()
+
+
+@pytest.fixture
+def new_house(new_agents):
+    return new_agents
+
+
+@pytest.fixture
+def house(agents):
+    return agents

@@ -8,18 +8,18 @@ from substrat.core.agents.turn_limits import time_silent, time_used
 STEPS = pytest.mark.parametrize("step", [100_000.0, -100_000.0])
 
 
-def attention(house, name):
-    (shown,) = house.families.overview.of([house.agent(name)])
+def attention(agents, name):
+    (shown,) = agents.families.overview.of([agents.agent(name)])
     return shown["attention"]
 
 
 @pytest.fixture
-def busy(new_house):
-    house = new_house()
-    house.spawn("bob", "the task")
-    house.begin("bob")
-    house.book.turn_spawned(house.turn("bob").id, Process(1, 1, "b"))
-    return house
+def busy(new_agents):
+    agents = new_agents()
+    agents.spawn("bob", "the task")
+    agents.begin("bob")
+    agents.book.turn_spawned(agents.turn("bob").id, Process(1, 1, "b"))
+    return agents
 
 
 @STEPS

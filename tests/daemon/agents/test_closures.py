@@ -11,27 +11,27 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.closures import User
 
 
-async def test_turns_begin_when_a_directory_is_open_again_but_not_in_a_daemon_that_stops(house: AgentsFixture):
+async def test_turns_begin_when_a_directory_is_open_again_but_not_in_a_daemon_that_stops(agents: AgentsFixture):
     """The timer admits them: its task ends with the daemon; the one that had closed the directory may be cancelled."""
-    closures, admissions = house.registry.closures, house.runner.admissions
+    closures, admissions = agents.registry.closures, agents.runner.admissions
     for name in ("ip", "two"):
         with trio.CancelScope() as lost, closures.closing(("/w",), "the work of fix lands in /w first"):
-            house.spawn(name, "work")
+            agents.spawn(name, "work")
             admissions.clear()
             if name == "two":
                 lost.cancel()
                 await trio.sleep_forever()
-        assert (house.state(name), len(admissions)) == ("queued", 1)
-        assert admissions[0] <= house.clock()
-        house.registry.admit()
-        assert house.state(name) == "running"
+        assert (agents.state(name), len(admissions)) == ("queued", 1)
+        assert admissions[0] <= agents.clock()
+        agents.registry.admit()
+        assert agents.state(name) == "running"
 
 
-async def test_a_command_waits_for_an_open_directory_and_is_waited_for(house: AgentsFixture):
-    house.spawn("ip")
-    closures = house.registry.closures
+async def test_a_command_waits_for_an_open_directory_and_is_waited_for(agents: AgentsFixture):
+    agents.spawn("ip")
+    closures = agents.registry.closures
     told: list[list[User]] = []
-    async with closures.entered(house.agent("ip")):
+    async with closures.entered(agents.agent("ip")):
         assert closures.users(("/w/sub",)) == [("ip", False)]
         assert closures.users(("/elsewhere",)) == []
         async with trio.open_nursery() as nursery:

@@ -29,8 +29,8 @@ def disk():
 
 
 @pytest.fixture
-def gated(new_house, disk):
-    return new_house(disk, disk={"free": 100 * MIB})
+def gated(new_agents, disk):
+    return new_agents(disk, disk={"free": 100 * MIB})
 
 
 def test_a_turn_waits_with_a_reason_that_is_told_once(gated, disk):
@@ -94,12 +94,12 @@ def test_when_nobody_waits_there_is_no_reason(gated):
     assert gated.families.queue.closed is None
 
 
-def test_the_disk_is_looked_at_only_when_somebody_waits_and_it_is_wanted(new_house, disk, gated):
+def test_the_disk_is_looked_at_only_when_somebody_waits_and_it_is_wanted(new_agents, disk, gated):
     gated.registry.admit()
     assert disk.looks == 0
-    house = new_house(disk, disk={"free": 0})
-    house.spawn("bob", "the task")
-    assert house.state("bob") == "running"
+    agents = new_agents(disk, disk={"free": 0})
+    agents.spawn("bob", "the task")
+    assert agents.state("bob") == "running"
     assert disk.looks == 0
 
 
@@ -136,26 +136,26 @@ def test_a_turn_that_can_not_be_committed_is_tried_again_by_itself(gated, disk):
     assert gated.state("bob") == "running"
 
 
-def test_a_turn_whose_files_can_not_be_made_is_tried_until_they_can(house):
-    house.spawn("bob", "the task")
+def test_a_turn_whose_files_can_not_be_made_is_tried_until_they_can(agents):
+    agents.spawn("bob", "the task")
     for attempt in range(len(DELAYS) + 3):
-        assert house.prompt("bob") == "the task"
-        house.book.turn_over(house.turn("bob").id, Verdict(Outcome.ERROR, "no room", DISK_FULL), NOTHING_SEEN)
-        assert house.state("bob") == "queued"
+        assert agents.prompt("bob") == "the task"
+        agents.book.turn_over(agents.turn("bob").id, Verdict(Outcome.ERROR, "no room", DISK_FULL), NOTHING_SEEN)
+        assert agents.state("bob") == "queued"
         wait = DELAYS[min(attempt, len(DELAYS) - 1)]
-        assert house.agent("bob").retry_at - house.clock.time == pytest.approx(wait, abs=2)
-        house.clock.time += wait + 1
-        house.registry.admit()
-    house.finish("bob")
-    assert house.state("bob") == "idle"
-    assert house.store.turn(house.turn("bob").id).result == "done"
+        assert agents.agent("bob").retry_at - agents.clock.time == pytest.approx(wait, abs=2)
+        agents.clock.time += wait + 1
+        agents.registry.admit()
+    agents.finish("bob")
+    assert agents.state("bob") == "idle"
+    assert agents.store.turn(agents.turn("bob").id).result == "done"
 
 
-def test_a_directory_that_can_not_be_looked_at_holds_turns_back(new_house):
+def test_a_directory_that_can_not_be_looked_at_holds_turns_back(new_agents):
     def broken(_path):
         raise OSError(5, "Input/output error")
 
-    gated = new_house(broken, disk={"free": 100 * MIB})
+    gated = new_agents(broken, disk={"free": 100 * MIB})
     gated.spawn("bob", "the task")
     assert "Input/output error" in gated.families.queue.closed
 
@@ -171,23 +171,23 @@ ACTED = [
 
 
 @pytest.mark.parametrize("line", ACTED)
-def test_a_turn_that_acted_before_the_disk_was_full_is_not_tried_again(house, line):
-    house.spawn("bob", "the task")
-    house.begin("bob")
-    house.write("bob", line)
+def test_a_turn_that_acted_before_the_disk_was_full_is_not_tried_again(agents, line):
+    agents.spawn("bob", "the task")
+    agents.begin("bob")
+    agents.write("bob", line)
     failed = Verdict(Outcome.ERROR, DISK_FULL_IN_TURN.sentence, DISK_FULL_IN_TURN)
-    house.book.turn_over(house.turn("bob").id, failed, NOTHING_SEEN)
-    assert house.state("bob") == "failed"
-    assert "disk is full" in house.turn("bob").error
+    agents.book.turn_over(agents.turn("bob").id, failed, NOTHING_SEEN)
+    assert agents.state("bob") == "failed"
+    assert "disk is full" in agents.turn("bob").error
 
 
-def test_a_turn_that_only_began_before_the_disk_was_full_is_tried_for_as_long_as_it_takes(house):
-    house.spawn("bob", "the task")
+def test_a_turn_that_only_began_before_the_disk_was_full_is_tried_for_as_long_as_it_takes(agents):
+    agents.spawn("bob", "the task")
     for attempt in range(2 * len(DELAYS)):
-        house.begin("bob")
+        agents.begin("bob")
         failed = Verdict(Outcome.ERROR, DISK_FULL_IN_TURN.sentence, DISK_FULL_IN_TURN)
-        house.book.turn_over(house.turn("bob").id, failed, NOTHING_SEEN)
-        assert house.state("bob") == "queued", attempt
-        house.clock.time += 1000
-        house.registry.admit()
-    assert house.turn("bob").number == 2 * len(DELAYS) + 1
+        agents.book.turn_over(agents.turn("bob").id, failed, NOTHING_SEEN)
+        assert agents.state("bob") == "queued", attempt
+        agents.clock.time += 1000
+        agents.registry.admit()
+    assert agents.turn("bob").number == 2 * len(DELAYS) + 1

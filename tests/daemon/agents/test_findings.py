@@ -16,16 +16,16 @@ from substrat.errors import DescriptorsUsedUp, NotFound, Refused
 class Desk:
     """An agent with a file in its workspace that is found again and again."""
 
-    def __init__(self, house, directory):
-        self.house = house
-        house.spawn("anna")
-        self.findings = Findings(house.registry)
+    def __init__(self, agents, directory):
+        self.agents = agents
+        agents.spawn("anna")
+        self.findings = Findings(agents.registry)
         self.file = directory / "evil"
         self.file.write_text("one")
 
     @property
     def agent(self):
-        return self.house.agent("anna")
+        return self.agents.agent("anna")
 
     @property
     def numbers(self):
@@ -42,15 +42,15 @@ class Desk:
 
     async def until(self, is_so):
         while not is_so():
-            await self.house.registry.change_of(self.agent.id).wait()
+            await self.agents.registry.change_of(self.agent.id).wait()
 
     async def accept(self, *numbers):
         await self.findings.accept("anna", numbers, "ctl")
 
 
 @pytest.fixture
-def desk(house, tmp_path):
-    return Desk(house, tmp_path)
+def desk(agents, tmp_path):
+    return Desk(agents, tmp_path)
 
 
 def test_paths_are_listed_as_far_as_there_is_room():
@@ -143,11 +143,11 @@ async def test_nothing_is_accepted_for_a_finding_that_was_replaced_during_the_lo
 async def test_an_acceptance_outlives_the_daemon_and_an_older_ones_is_asked_for_again(desk):
     desk.find()
     await desk.accept()
-    desk.house.open()
-    desk.findings = Findings(desk.house.registry)
+    desk.agents.open()
+    desk.findings = Findings(desk.agents.registry)
     assert not desk.find()
-    with desk.house.store.transaction():
-        desk.house.store._db.execute("UPDATE findings SET digest = NULL, files = '[]'")
+    with desk.agents.store.transaction():
+        desk.agents.store._db.execute("UPDATE findings SET digest = NULL, files = '[]'")
     assert desk.find()
 
 
@@ -169,14 +169,14 @@ async def test_a_finding_whose_file_is_gone_or_as_it_was_closes_by_itself(desk, 
     kept.replace(other)
     await desk.until_closed(second)
     assert desk.numbers == [third]
-    told = [text for _, text in desk.house.told("anna", "workspace:closed")]
+    told = [text for _, text in desk.agents.told("anna", "workspace:closed")]
     assert told == [f"gone, or as it was before: {path}" for path in (desk.file, other)]
     desk.file.write_text("two")
     await desk.findings.look_again()
     assert desk.numbers == [third], "nobody has found that"
     desk.file.write_text("one")
     await desk.until(lambda: desk.numbers == [third, first])
-    desk.house.open()
+    desk.agents.open()
     assert set(desk.numbers) == {third, first}
 
 
@@ -187,17 +187,17 @@ async def test_the_newest_of_an_agents_closed_findings_can_open_again_and_the_ot
         desk.find()
         desk.file.rename(desk.file.with_name(f"kept{number}"))
         await desk.findings.look_again()
-    assert [one.number for one in desk.house.store.closed_findings()] == [2, 3]
+    assert [one.number for one in desk.agents.store.closed_findings()] == [2, 3]
     for number, opened in ((0, []), (1, [2]), (2, [3])):
-        desk.house.open()
-        desk.findings = Findings(desk.house.registry)
+        desk.agents.open()
+        desk.findings = Findings(desk.agents.registry)
         desk.file.with_name(f"kept{number}").replace(desk.file)
         await desk.findings.look_again()
         assert desk.numbers == opened
         desk.file.unlink()
         await desk.findings.look_again()
-    desk.house.supervisor.end("anna")
-    desk.house.supervisor.remove("anna")
+    desk.agents.supervisor.end("anna")
+    desk.agents.supervisor.remove("anna")
     await desk.findings.look_again()
     monkeypatch.setattr(trio.to_thread, "run_sync", None)
     await desk.findings.look_again()  # without a thread, for there is nothing to look at
@@ -238,20 +238,20 @@ async def test_the_directory_of_a_finding_is_watched_no_longer_than_its_agent_is
     desk.find()
     with trio.fail_after(10):
         await watched.wait()
-        desk.house.supervisor.end("anna")
-        desk.house.supervisor.remove("anna")
+        desk.agents.supervisor.end("anna")
+        desk.agents.supervisor.remove("anna")
         await forgotten.wait()
 
 
 async def test_nothing_closes_while_an_agent_that_could_put_it_back_works(desk, nursery):
     desk.find()
-    desk.house.spawn("bert", "go")
+    desk.agents.spawn("bert", "go")
     nursery.start_soon(desk.findings.run)
     desk.file.unlink()
     await desk.findings.look_again()
     assert desk.numbers
-    desk.house.begin("bert")
-    desk.house.finish("bert")
+    desk.agents.begin("bert")
+    desk.agents.finish("bert")
     await desk.until_closed(desk.numbers[0])
 
 
@@ -261,14 +261,14 @@ async def test_what_is_gone_is_not_refused(desk):
     desk.file.unlink()
     await desk.accept(number)
     assert desk.numbers == []
-    assert desk.house.told("anna", "workspace:closed")
-    assert not desk.house.told("anna", "workspace:accepted")
+    assert desk.agents.told("anna", "workspace:closed")
+    assert not desk.agents.told("anna", "workspace:accepted")
 
 
 async def test_a_refusal_rings_no_second_bell(desk):
     desk.find()
     (before,) = desk.agent.findings
-    desk.house.clock.time += 60
+    desk.agents.clock.time += 60
     desk.file.write_text("two")
     with pytest.raises(Refused):
         await desk.accept()
@@ -277,17 +277,17 @@ async def test_a_refusal_rings_no_second_bell(desk):
 
 
 async def test_the_same_finding_of_all_who_share_the_workspace_is_accepted(desk):
-    desk.house.spawn("bert", "go")
-    desk.house.spawn("cleo", "go")
-    bert, cleo = desk.house.agent("bert"), desk.house.agent("cleo")
+    desk.agents.spawn("bert", "go")
+    desk.agents.spawn("cleo", "go")
+    bert, cleo = desk.agents.agent("bert"), desk.agents.agent("cleo")
     found = found_in(str(desk.file), "made by the agent", [str(desk.file)], (str(desk.file.parent), *roots_of(bert)))
     desk.findings.record(bert.id, None, [found, Found("/w", "of its own")])
     desk.find()
     await desk.accept()
-    assert [one.text for one in desk.house.agent("bert").findings] == ["of its own"]
-    assert desk.house.told("bert", "workspace:accepted") == [("workspace:accepted", f"accepted: {desk.file}")]
+    assert [one.text for one in desk.agents.agent("bert").findings] == ["of its own"]
+    assert desk.agents.told("bert", "workspace:accepted") == [("workspace:accepted", f"accepted: {desk.file}")]
     assert not desk.findings.record(cleo.id, None, [found]), "found by a turn that ended later"
-    desk.house.spawn("dora", "go", workspace="/elsewhere")
-    assert desk.findings.record(desk.house.agent("dora").id, None, [found]), "it doesn't share the workspace"
+    desk.agents.spawn("dora", "go", workspace="/elsewhere")
+    assert desk.findings.record(desk.agents.agent("dora").id, None, [found]), "it doesn't share the workspace"
     desk.file.write_text("two")
     assert desk.findings.record(cleo.id, None, [found_in(*found[:2], found.files, roots_of(cleo))])

@@ -18,8 +18,8 @@ def login_file(**claims):
     return json.dumps({"accessToken": token(**claims), "refreshToken": "r"})
 
 
-def test_a_refreshed_login_is_the_same_one(house, tmp_path):
-    house.spawn("anna")
+def test_a_refreshed_login_is_the_same_one(agents, tmp_path):
+    agents.spawn("anna")
     place = tmp_path / ".config/cursor/auth.json"
     place.parent.mkdir(parents=True)
     logins = Logins(str(tmp_path), {})
@@ -29,14 +29,14 @@ def test_a_refreshed_login_is_the_same_one(house, tmp_path):
         '{"accessToken": "t"}', '{"accessToken": "another t"}',
     ):  # fmt: skip
         place.write_text(text)
-        found.append(logins.of(house.agent("anna"), Config()))
+        found.append(logins.of(agents.agent("anna"), Config()))
     anna, refreshed, _, untold, still_untold = found
     assert (anna, untold) == (refreshed, still_untold)
     assert len(set(found)) == 3
     assert "anna" not in anna.partition(":")[2]
-    key = Logins(str(tmp_path), {"CURSOR_API_KEY": "k"}).of(house.agent("anna"), Config())
+    key = Logins(str(tmp_path), {"CURSOR_API_KEY": "k"}).of(agents.agent("anna"), Config())
     assert key not in found
-    assert Logins("/nowhere", {}).of(house.agent("anna"), Config()).endswith(":none")
+    assert Logins("/nowhere", {}).of(agents.agent("anna"), Config()).endswith(":none")
 
 
 OTHERS = (

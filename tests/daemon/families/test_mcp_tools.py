@@ -71,9 +71,9 @@ def test_who_else_there_is(call, house):
     house.supervisor.report_status("eve", "thinking")
     house.spawn("old")
     house.supervisor.end("old")
-    agents = json.loads(good(call("bob", "list_agents")))["agents"]
+    listed = json.loads(good(call("bob", "list_agents")))["agents"]
     since = timestamp(house.agent("eve").since)
-    assert agents == [{"name": "eve", "state": "idle", "since": since, "parent": "operator", "status": "thinking"}]
+    assert listed == [{"name": "eve", "state": "idle", "since": since, "parent": "operator", "status": "thinking"}]
 
 
 def test_a_queued_agent_is_listed_with_its_reason(call, house):

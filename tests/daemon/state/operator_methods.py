@@ -25,9 +25,9 @@ async def _no_settings(_agent):
 
 
 class OperatorMethods:
-    """The methods for a house's agents; `agents` are the parts of their room that a test needs beside the usual ones."""
+    """The methods for agents; `parts` are those of their room that a test needs beside the usual ones."""
 
-    def __init__(self, house, layout, **agents):
+    def __init__(self, house, layout, **parts):
         self.house = house
         self.questions = Inbox(house.registry)
         preparer: Any = SimpleNamespace(
@@ -35,7 +35,7 @@ class OperatorMethods:
         )
         used: Any = {
             "state": SimpleNamespace(registry=house.registry, layout=layout, findings=Findings(house.registry)),
-            "agents": SimpleNamespace(requests=house.supervisor, inbox=self.questions, **agents),
+            "agents": SimpleNamespace(requests=house.supervisor, inbox=self.questions, **parts),
             "families": house.families, "objects": AgentObjects(house.registry, house.families.overview),
             "sandboxes": SimpleNamespace(preparer=preparer, cgroups=SimpleNamespace(are_there=False)),
             "turns": SimpleNamespace(

@@ -185,14 +185,14 @@ class Asked(OperatorMethods):
 
     async def everything(self):
         """Ask all that can be asked; returns the answers about the others."""
-        agents = await self.ask("agent.list")
+        listed = await self.ask("agent.list")
         inbox = await self.ask("inbox.list")
         status = await self.ask("daemon.status")
-        assert status["agents"] == len(agents)
-        assert len(await self.ask("queue.list")) <= len(agents)
+        assert status["agents"] == len(listed)
+        assert len(await self.ask("queue.list")) <= len(listed)
         assert len(await self.ask("queue.gates")) <= 1
         found = {}
-        for agent in agents:
+        for agent in listed:
             said = [
                 await self.ask(method, agent=agent["id"])
                 for method in ("agent.show", "agent.turns", "agent.usage", "agent.network", "events.read")
@@ -207,7 +207,7 @@ class Asked(OperatorMethods):
             events += page["events"]
             cursor = page["cursor"]
         texts = [entry["text"] for entry in inbox]
-        busy = next(agent["id"] for agent in agents if agent["name"] == "busy")
+        busy = next(agent["id"] for agent in listed if agent["name"] == "busy")
         assert (await self.ask("daemon.metrics"))["agents"].keys() == set(vocabulary.AGENT_STATES)
         return found, "may good?" in texts, {event["text"] for event in events if event["agent"] == busy}
 

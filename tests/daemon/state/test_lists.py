@@ -48,11 +48,11 @@ async def nothing(_times):
     """Others that only want their turn."""
 
 
-def opened(new_house, agents):
+def opened(new_house, listed):
     """A house with agents that were stored before it began."""
     house = new_house()
     with house.store.transaction():
-        for agent in agents:
+        for agent in listed:
             house.store.save_agent(agent)
             if agent.turn is not None:
                 house.store.save_turn(agent.turn)
@@ -106,8 +106,8 @@ async def test_chosen_members_are_those_of_whole_objects(new_house, new_agent):
 
 async def test_a_list_has_no_long_texts(new_house, new_agent):
     """However long an agent's texts are: its error, its question and its finding are a line each."""
-    agents = [new_agent(phase=Phase.FAILED) for _ in range(3)]
-    agents = [
+    listed = [new_agent(phase=Phase.FAILED) for _ in range(3)]
+    listed = [
         new_agent(
             id=agent.id, name=agent.name, phase=Phase.FAILED,
             turn=Turn(
@@ -115,36 +115,36 @@ async def test_a_list_has_no_long_texts(new_house, new_agent):
                 error="é" * 16000, result="r" * 20000,
             ),
         )
-        for agent in agents
+        for agent in listed
     ]  # fmt: skip
     house = new_house()
     with house.store.transaction():
-        for agent in agents:
+        for agent in listed:
             house.store.save_turn(agent.turn)
             house.store.save_agent(agent)
-        house.store.add_finding(Finding(0, agents[1].id, None, 1.0, "p" * 4000, "t" * 4000, None, "d" * 16000))
+        house.store.add_finding(Finding(0, listed[1].id, None, 1.0, "p" * 4000, "t" * 4000, None, "d" * 16000))
     house.open()
     asked = Asked(house)
-    post(asked, 1, "why? " * 13000, ItemKind.QUESTION, agents[0].id)
+    post(asked, 1, "why? " * 13000, ItemKind.QUESTION, listed[0].id)
     found = await asked.ask("agent.list")
     assert [agent["attention"]["kind"] for agent in found] == ["answer", "unsafe", "failed"]
     for agent in found:
         assert len(agent["attention"]["text"]) == len(agent["turn"]["error"]) == 200
         assert agent["attention"]["text"].endswith("…")
         assert len(json.dumps(agent)) < 4000
-    shown = await asked.ask("agent.show", agent=agents[1].name)
+    shown = await asked.ask("agent.show", agent=listed[1].name)
     assert shown["findings"][0]["difference"] == "d" * 16000
 
 
 async def test_an_agents_attention_is_its_oldest_open_question(new_house, new_agent):
     asked = opened(new_house, [new_agent() for _ in range(40)])
-    agents = list(asked.house.registry.agents)
-    for agent in agents[::2]:
+    listed = list(asked.house.registry.agents)
+    for agent in listed[::2]:
         post(asked, 1, "a message", sender=agent.id)
         post(asked, 1, f"first of {agent.name}", ItemKind.QUESTION, agent.id)
         post(asked, 1, "second", ItemKind.QUESTION, agent.id)
     found = {agent["name"]: agent["attention"] for agent in await asked.ask("agent.list")}
-    for number, agent in enumerate(agents):
+    for number, agent in enumerate(listed):
         kind = "idle" if number % 2 else "answer"
         assert found[agent.name]["kind"] == kind
         assert number % 2 or found[agent.name]["text"] == f"first of {agent.name}"
