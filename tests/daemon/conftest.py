@@ -297,13 +297,3 @@ def new_agents(tmp_path, clock):
 @pytest.fixture
 def agents(new_agents):
     return new_agents()
-
-
-@pytest.fixture
-def new_house(new_agents):
-    return new_agents
-
-
-@pytest.fixture
-def house(agents):
-    return agents

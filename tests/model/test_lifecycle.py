@@ -81,7 +81,7 @@ class Lifecycle(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.directory = tempfile.mkdtemp(prefix="substrat-model-")
-        self.house = AgentsFixture(f"{self.directory}/substrat.db", Clock(), turns={"max_running": ROOM}, limits=LIMITS)
+        self.agents = AgentsFixture(f"{self.directory}/substrat.db", Clock(), turns={"max_running": ROOM}, limits=LIMITS)
         self.world = World(
             room=ROOM, waiting=LIMITS["waiting_items"], children=LIMITS["children"], depth=LIMITS["depth"],
             agents=LIMITS["agents"],
@@ -100,7 +100,7 @@ class Lifecycle(RuleBasedStateMachine):
             self.agrees()
             self.read(100_000)
         finally:
-            self.house.store.close()
+            self.agents.store.close()
             shutil.rmtree(self.directory)
 
     def drain(self):
@@ -127,11 +127,11 @@ class Lifecycle(RuleBasedStateMachine):
         """Ask both the same, and compare their answers."""
         commits, self.commits = self.commits, None
         if commits is not None:
-            self.house.store.failing = Countdown(commits)
+            self.agents.store.failing = Countdown(commits)
             self.world.commits = commits
-        admissions = len(self.house.runner.admissions)
+        admissions = len(self.agents.runner.admissions)
         expected, answer = self.answer_of(model), self.answer_of(daemon)
-        self.house.store.failing, self.world.commits = False, None
+        self.agents.store.failing, self.world.commits = False, None
         assert answer == expected
         if commits is None:
             return
@@ -144,7 +144,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.world.end_due()
         if (len(self.world.beginnings), len(self.world.waits)) != before:
             # Somebody waits only because the disk was full; nothing else may ever happen, so the daemon must look again.
-            assert len(self.house.runner.admissions) > admissions
+            assert len(self.agents.runner.admissions) > admissions
             self.ring()
 
     def answer_of(self, request):
@@ -157,13 +157,13 @@ class Lifecycle(RuleBasedStateMachine):
         return None
 
     def later_there(self):
-        self.house.clock.time += 1000
+        self.agents.clock.time += 1000
         self.ring()
 
     def ring(self):
         """Do what the daemon's timer does."""
-        self.house.registry.admit()
-        end_due(self.house.registry, self.house.families.waits.end_due)
+        self.agents.registry.admit()
+        end_due(self.agents.registry, self.agents.families.waits.end_due)
 
     def pick(self, index):
         return sorted(self.world.agents)[index % len(self.world.agents)]
@@ -187,18 +187,18 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        self.house.restart()
+        self.agents.restart()
         self.world.beginnings = [(agent.name, agent.turn.number) for agent in self.running_in_order()]
         self.world.begin_turns()
         self.world.end_due()
         stopping = sorted(agent.turn.stop for agent in self.world.running if agent.turn.stop is not None)
         words = {"suspend": "suspended", "interrupt": "interrupted", "end": "ended", "time limit": "time limit of 5 s"}
-        assert sorted(str(reason) for _, reason in self.house.runner.stopped) == sorted(words[stop] for stop in stopping)
+        assert sorted(str(reason) for _, reason in self.agents.runner.stopped) == sorted(words[stop] for stop in stopping)
 
     def running_in_order(self):
         """Those whose turns a new daemon takes up, in the order of `ls`."""
         running = {agent.name: agent for agent in self.world.running}
-        return [running[agent.name] for agent in self.house.registry.agents if agent.name in running]
+        return [running[agent.name] for agent in self.agents.registry.agents if agent.name in running]
 
     # Steps. Few rules with many kinds: Hypothesis leaves out whole rules to go deeper with the others.
 
@@ -230,8 +230,8 @@ class Lifecycle(RuleBasedStateMachine):
         self.do(lambda: self.spawn_there(name, token, parent, needs), lambda: self.world.spawn(name, token, parent, needs))
 
     def spawn_there(self, name, token, parent, needs):
-        checked = self.house.families.needs.checked(self.house.agent(parent), needs) if needs else ()
-        self.house.spawn(name, token, parent=parent, needs=checked)
+        checked = self.agents.families.needs.checked(self.agents.agent(parent), needs) if needs else ()
+        self.agents.spawn(name, token, parent=parent, needs=checked)
 
     @anybody
     @rule(kind=st.sampled_from(REQUESTS), index=who)
@@ -242,18 +242,20 @@ class Lifecycle(RuleBasedStateMachine):
         kind, _, prompt = kind.replace("end family", "end_family").partition(" with ")
         name = self.pick(index)
         given = [self.token()] if prompt else [None] if kind == "resume" else []
-        gone = self.house.agent(name).id
-        self.do(lambda: getattr(self.house.supervisor, kind)(name, *given), lambda: getattr(self.world, kind)(name, *given))
+        gone = self.agents.agent(name).id
+        self.do(
+            lambda: getattr(self.agents.supervisor, kind)(name, *given), lambda: getattr(self.world, kind)(name, *given)
+        )
         if name not in self.world.agents:
             self.gone.add(gone)
 
     def operator(self, kind, index):
-        inbox, questions, name = Inbox(self.house.registry), len(self.world.questions), self.pick(index)
-        items = self.house.store.waiting_items(self.house.agent(name).id)
+        inbox, questions, name = Inbox(self.agents.registry), len(self.world.questions), self.pick(index)
+        items = self.agents.store.waiting_items(self.agents.agent(name).id)
         if kind == "take back" and items:
             index %= len(items)
             self.do(
-                lambda: Messages(self.house.supervisor).drop(self.house.agent(name), items[index].id),
+                lambda: Messages(self.agents.supervisor).drop(self.agents.agent(name), items[index].id),
                 lambda: self.world.take_back(name, index),
             )
         elif kind != "take back" and questions:
@@ -275,7 +277,7 @@ class Lifecycle(RuleBasedStateMachine):
         )
 
     def send_message(self, sender, name, token, intent):
-        (receipt,) = Messages(self.house.supervisor).send(self.house.agent(sender), name, token, intent, None)
+        (receipt,) = Messages(self.agents.supervisor).send(self.agents.agent(sender), name, token, intent, None)
         if receipt.number is None:
             raise LimitReached(receipt.problem)
 
@@ -292,8 +294,8 @@ class Lifecycle(RuleBasedStateMachine):
 
     def register(self, name, names, mode, timeout_s):
         """Let an agent wait, and return the tokens of the results if it is over already."""
-        agent = self.house.agent(name)
-        opened, said = self.house.families.waits.register(agent, names, WaitMode(mode), timeout_s, None)
+        agent = self.agents.agent(name)
+        opened, said = self.agents.families.waits.register(agent, names, WaitMode(mode), timeout_s, None)
         return tokens_in(said) if opened is None else None
 
     @anybody_running
@@ -306,23 +308,23 @@ class Lifecycle(RuleBasedStateMachine):
             case "act":
                 call = {"type": "tool_call", "subtype": "started", "call_id": "c"}
                 body = {**call, "tool_call": {"shellToolCall": {"args": {}}}}
-                self.do(lambda: self.house.write(name, body), lambda: self.world.acts(name))
+                self.do(lambda: self.agents.write(name, body), lambda: self.world.acts(name))
             case "time is up":
-                turn = self.house.turn(name).id
+                turn = self.agents.turn(name).id
                 self.do(
-                    lambda: self.house.book.turn_limit_reached(turn, took_too_long(5)), lambda: self.world.time_is_up(name)
+                    lambda: self.agents.book.turn_limit_reached(turn, took_too_long(5)), lambda: self.world.time_is_up(name)
                 )
             case "inbox":
                 self.check_inbox(name)
             case "ask":
                 question = Question("may I?")
                 self.do(
-                    lambda: Inbox(self.house.registry).ask(self.house.agent(name), question), lambda: self.world.ask(name)
+                    lambda: Inbox(self.agents.registry).ask(self.agents.agent(name), question), lambda: self.world.ask(name)
                 )
             case "complete":
                 token, status = self.token(), ["failed", "succeeded", "succeeded"][index % 3]
                 self.do(
-                    lambda: self.house.supervisor.complete(name, token, token, Completion(status)),
+                    lambda: self.agents.supervisor.complete(name, token, token, Completion(status)),
                     lambda: self.world.completes(name, status, token),
                 )
             case _:
@@ -331,21 +333,21 @@ class Lifecycle(RuleBasedStateMachine):
     def check_inbox(self, name):
         items, tokens = [], []
         self.do(
-            lambda: items.extend(self.house.supervisor.take_inbox(name)),
+            lambda: items.extend(self.agents.supervisor.take_inbox(name)),
             lambda: tokens.extend(self.world.check_inbox(name)),
         )
         assert sorted(token for item in items for token in tokens_in(item.text)) == sorted(tokens)
 
     def tell_begin(self, name):
         session = f"00000000-0000-4000-9000-{int(name[1:]):012}"
-        self.do(lambda: self.house.begin(name, session), lambda: self.world.knows(name))
+        self.do(lambda: self.agents.begin(name, session), lambda: self.world.knows(name))
 
     def tell_end(self, name, how):
-        turn = self.house.turn(name)
+        turn = self.agents.turn(name)
         result = TurnResult("done", is_error=False, usage=None) if how == "result" else None
         code, errors = None if how == "gone" else 1, PASSES if how == "passes" else ""
         seen = TurnObservation(result, code, turn.stop, errors, anything=True)
-        self.do(lambda: self.house.book.turn_over(turn.id, judge(seen, CURSOR), seen), lambda: self.world.over(name, how))
+        self.do(lambda: self.agents.book.turn_over(turn.id, judge(seen, CURSOR), seen), lambda: self.world.over(name, how))
 
     @rule()
     def much_later(self):
@@ -355,26 +357,26 @@ class Lifecycle(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self):
-        there = {agent.name: agent for agent in self.house.registry.agents}
+        there = {agent.name: agent for agent in self.agents.registry.agents}
         assert there.keys() == self.world.agents.keys()
-        stored = {agent.name: agent for agent in self.house.store.agents()}
+        stored = {agent.name: agent for agent in self.agents.store.agents()}
         assert stored == there
         for name, agent in there.items():
             expected = self.world.agents[name]
             outcome = agent.turn.outcome and agent.turn.outcome.value if agent.turn else None
             number = agent.turn.number if agent.turn else 0
-            assert (self.house.state(name), agent.waiting, number, outcome) == expected.sees(), name
-            assert self.house.registry.name_of(agent.parent) == expected.parent
+            assert (self.agents.state(name), agent.waiting, number, outcome) == expected.sees(), name
+            assert self.agents.registry.name_of(agent.parent) == expected.parent
             if expected.state == "running":
-                prompt = self.house.prompt(name)
+                prompt = self.agents.prompt(name)
                 assert tokens_in(prompt) == sorted(expected.turn.tokens), name
                 assert prompt.startswith(QUOTED) == any(item.quoted for item in expected.turn.items)
-        waits = self.house.families.waits.listed()
-        assert [wait for wait in self.house.store.pending_waits() if wait.is_open] == waits
-        seen = [(self.house.registry.name_of(wait.agent), sorted(wait.names), wait.mode.value) for wait in waits]
+        waits = self.agents.families.waits.listed()
+        assert [wait for wait in self.agents.store.pending_waits() if wait.is_open] == waits
+        seen = [(self.agents.registry.name_of(wait.agent), sorted(wait.names), wait.mode.value) for wait in waits]
         assert seen == [wait.sees() for wait in self.world.waits]
-        assert len(self.house.store.operator_items()) == len(self.world.questions)
-        names = [name for name, _ in self.house.runner.started]
+        assert len(self.agents.store.operator_items()) == len(self.world.questions)
+        names = [name for name, _ in self.agents.runner.started]
         assert names == [name for name, _ in self.world.beginnings]
 
     @invariant()
@@ -384,13 +386,13 @@ class Lifecycle(RuleBasedStateMachine):
     def read(self, most):
         """Read on from the client's own cursor, which no restart invalidates."""
         cursor = self.seen[-1].cursor if self.seen else 0
-        page = self.house.journal.page(cursor, None, most)
+        page = self.agents.journal.page(cursor, None, most)
         cursors = [event.cursor for event in page]
         assert cursors == sorted(set(cursors))
         assert not cursors or cursors[0] > cursor
         self.seen += page
         if most > 3:
-            stored = [event.cursor for event in self.house.store.events_after(0, None, 100_000)]
+            stored = [event.cursor for event in self.agents.store.events_after(0, None, 100_000)]
             assert stored == [event.cursor for event in self.seen if event.agent not in self.gone]
 
 

@@ -22,17 +22,17 @@ def work(tmp_path):
 
 
 @pytest.fixture
-def call(house, work):
+def call(agents, work):
     """Call a tool as an agent."""
 
-    calls = ToolCalls(house.supervisor, house.families, Reminders(house.registry), Inbox(house.registry))
+    calls = ToolCalls(agents.supervisor, agents.families, Reminders(agents.registry), Inbox(agents.registry))
 
     def go(name, tool, arguments=None, identity=None):
-        agent = house.agent(name)
+        agent = agents.agent(name)
         return calls.perform(agent.id, agent.turn.id if agent.turn else "t", tool, arguments, identity)
 
-    house.spawn("bob", "work", workspace=str(work), network=Network.NONE)
-    house.spawn("eve", workspace=str(work))
+    agents.spawn("bob", "work", workspace=str(work), network=Network.NONE)
+    agents.spawn("eve", workspace=str(work))
     return go
 
 
@@ -48,7 +48,7 @@ def bad(answer):
     return text
 
 
-def test_who_one_is(call, house, work):
+def test_who_one_is(call, agents, work):
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid"}))
     told = json.loads(good(call("bob", "whoami")))
     assert (told["name"], told["workspace"], told["network"], told["parent"]) == ("bob", str(work), "none", "operator")
@@ -56,7 +56,7 @@ def test_who_one_is(call, house, work):
     good(call("bob", "wait_agents", {"note": "then merge", "timeout_s": 60}))
     (wait,) = json.loads(good(call("bob", "whoami")))["waits"]
     assert (wait["names"], wait["mode"], wait["note"]) == (["kid"], "all", "then merge")
-    assert wait["until"] == timestamp(house.families.waits.listed()[0].deadline)
+    assert wait["until"] == timestamp(agents.families.waits.listed()[0].deadline)
     kid = json.loads(good(call("kid", "whoami")))
     assert (kid["role"], kid["parent"], kid["shared"]) == ("child", "bob", told["shared"])
 
@@ -67,16 +67,16 @@ def test_an_agent_that_has_asked_the_operator_waits_for_it(call):
     assert bob["waits_for"] == ["operator"]
 
 
-def test_who_else_there_is(call, house):
-    house.supervisor.report_status("eve", "thinking")
-    house.spawn("old")
-    house.supervisor.end("old")
+def test_who_else_there_is(call, agents):
+    agents.supervisor.report_status("eve", "thinking")
+    agents.spawn("old")
+    agents.supervisor.end("old")
     listed = json.loads(good(call("bob", "list_agents")))["agents"]
-    since = timestamp(house.agent("eve").since)
+    since = timestamp(agents.agent("eve").since)
     assert listed == [{"name": "eve", "state": "idle", "since": since, "parent": "operator", "status": "thinking"}]
 
 
-def test_a_queued_agent_is_listed_with_its_reason(call, house):
+def test_a_queued_agent_is_listed_with_its_reason(call, agents):
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "first"}))
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "then", "needs": ["first"]}))
     first, then = json.loads(good(call("bob", "list_agents", {"scope": "children"})))["agents"]
@@ -84,12 +84,12 @@ def test_a_queued_agent_is_listed_with_its_reason(call, house):
     assert json.loads(good(call("bob", "get_agent", {"name": "then"})))["reason"] == then["reason"]
 
 
-def test_messages_reach_whom_they_are_for(call, house):
+def test_messages_reach_whom_they_are_for(call, agents):
     good(call("bob", "send_message", {"to": "eve", "text": "hi eve"}))
-    assert "hi eve" in house.prompt("eve")
+    assert "hi eve" in agents.prompt("eve")
     good(call("bob", "send_message", {"to": "operator", "text": "hi you"}))
     good(call("bob", "send_message", {"to": "parent", "text": "hi parent"}))
-    assert [item.text for item in house.store.waiting_items(None)] == ["hi you", "hi parent"]
+    assert [item.text for item in agents.store.waiting_items(None)] == ["hi you", "hi parent"]
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid"}))
     good(call("kid", "send_message", {"to": "parent", "text": "hi boss"}))
     (message,) = json.loads(good(call("bob", "check_inbox")))["messages"]
@@ -97,7 +97,7 @@ def test_messages_reach_whom_they_are_for(call, house):
     assert message == {"id": 6, "head": f"message 6 from your child kid: a request, 0 s ago; {answer}", "text": "hi boss"}
 
 
-def test_messages_are_read_once(call, house):
+def test_messages_are_read_once(call, agents):
     good(call("eve", "send_message", {"to": "bob", "text": "hi"}))
     (message,) = json.loads(good(call("bob", "check_inbox")))["messages"]
     assert message["head"].startswith(f"message {message['id']} from agent eve of another family: a request, ")
@@ -105,9 +105,9 @@ def test_messages_are_read_once(call, house):
     assert json.loads(good(call("bob", "check_inbox")))["messages"] == []
 
 
-def test_the_status_is_noted(call, house):
+def test_the_status_is_noted(call, agents):
     good(call("bob", "report_status", {"text": "half done"}))
-    assert house.agent("bob").status == "half done"
+    assert agents.agent("bob").status == "half done"
 
 
 BAD = [
@@ -123,74 +123,74 @@ BAD = [
 
 
 @pytest.mark.parametrize(("tool", "arguments", "word"), BAD)
-def test_what_is_refused_is_said_and_changes_nothing(call, house, tool, arguments, word):
-    before = list(house.registry.agents), house.journal.last_cursor
+def test_what_is_refused_is_said_and_changes_nothing(call, agents, tool, arguments, word):
+    before = list(agents.registry.agents), agents.journal.last_cursor
     assert word in bad(call("bob", tool, arguments))
-    assert (list(house.registry.agents), house.journal.last_cursor) == before
+    assert (list(agents.registry.agents), agents.journal.last_cursor) == before
 
 
-def test_a_child_works_in_its_parents_workspace(call, house, work):
+def test_a_child_works_in_its_parents_workspace(call, agents, work):
     good(call("bob", "spawn_agent", {"prompt": "x", "name": "kid"}))
-    assert house.agent("kid").workspace == str(work)
+    assert agents.agent("kid").workspace == str(work)
 
 
-def test_a_child_in_a_directory_that_its_parent_could_swap_is_refused(call, house):
-    before = len(house.registry.agents)
+def test_a_child_in_a_directory_that_its_parent_could_swap_is_refused(call, agents):
+    before = len(agents.registry.agents)
     assert "directory" in bad(call("bob", "spawn_agent", {"prompt": "x", "directory": "sub"}))
-    assert len(house.registry.agents) == before
+    assert len(agents.registry.agents) == before
 
 
-def test_a_repeated_call_has_one_effect_and_one_answer(call, house):
+def test_a_repeated_call_has_one_effect_and_one_answer(call, agents):
     arguments = {"to": "operator", "text": "once"}
     first = call("bob", "send_message", arguments, "relay:1")
     assert call("bob", "send_message", arguments, "relay:1") == first
-    assert len(house.store.waiting_items(None)) == 1
+    assert len(agents.store.waiting_items(None)) == 1
     assert call("bob", "send_message", arguments, "relay:2") != first
-    assert len(house.store.waiting_items(None)) == 2
+    assert len(agents.store.waiting_items(None)) == 2
     assert good(call("bob", "spawn_agent", {"prompt": "x"}, "relay:3")) == good(call("bob", "spawn_agent", {}, "relay:3"))
 
 
-def test_a_repeated_call_of_another_agent_is_its_own(call, house):
+def test_a_repeated_call_of_another_agent_is_its_own(call, agents):
     good(call("bob", "send_message", {"to": "operator", "text": "bob's"}, "relay:1"))
     good(call("eve", "send_message", {"to": "operator", "text": "eve's"}, "relay:1"))
-    assert [item.text for item in house.store.waiting_items(None)] == ["bob's", "eve's"]
+    assert [item.text for item in agents.store.waiting_items(None)] == ["bob's", "eve's"]
 
 
-def test_calls_without_an_identity_are_all_new(call, house):
+def test_calls_without_an_identity_are_all_new(call, agents):
     for _ in range(2):
         good(call("bob", "send_message", {"to": "operator", "text": "again"}))
-    assert len(house.store.waiting_items(None)) == 2
+    assert len(agents.store.waiting_items(None)) == 2
 
 
-def test_what_only_reads_is_answered_on_a_full_disk(call, house):
+def test_what_only_reads_is_answered_on_a_full_disk(call, agents):
     class Full:
         def keep(self):
             return False
 
-    house.store.reserve, reserve = Full(), house.store.reserve
+    agents.store.reserve, reserve = Full(), agents.store.reserve
     assert json.loads(good(call("bob", "whoami", {}, "relay:1")))["name"] == "bob"
     good(call("bob", "list_agents", {}, "relay:2"))
     bad(call("bob", "report_status", {"text": "x"}, "relay:3"))
-    house.store.reserve = reserve
+    agents.store.reserve = reserve
 
 
-def test_inbox_and_answer_are_stored_together(call, house):
+def test_inbox_and_answer_are_stored_together(call, agents):
     good(call("eve", "send_message", {"to": "bob", "text": "hi"}))
-    house.store.failing = True
+    agents.store.failing = True
     bad(call("bob", "check_inbox", {}, "relay:9"))
-    house.store.failing = False
+    agents.store.failing = False
     (message,) = json.loads(good(call("bob", "check_inbox", {}, "relay:9")))["messages"]
     assert message["text"] == "hi"
     assert json.loads(good(call("bob", "check_inbox", {}, "relay:9")))["messages"] == [message]
 
 
-def test_what_breaks_inside_tells_no_secret(call, house, capsys):
+def test_what_breaks_inside_tells_no_secret(call, agents, capsys):
     @contextmanager
     def broken():
         raise RuntimeError("the secret is hunter2")
         yield
 
-    house.registry.change = broken
+    agents.registry.change = broken
     text = bad(call("bob", "report_status", {"text": "x"}))
     assert "hunter2" not in text
     error_id = text.split()[-1]
@@ -198,18 +198,18 @@ def test_what_breaks_inside_tells_no_secret(call, house, capsys):
     assert error_id in "".join(capsys.readouterr())
 
 
-def test_what_a_command_of_the_operators_calls_is_done_in_the_agents_name_until_its_end(call, house):
-    agent = house.agent("bob").id
-    calls = ToolCalls(house.supervisor, house.families, Reminders(house.registry), Inbox(house.registry))
+def test_what_a_command_of_the_operators_calls_is_done_in_the_agents_name_until_its_end(call, agents):
+    agent = agents.agent("bob").id
+    calls = ToolCalls(agents.supervisor, agents.families, Reminders(agents.registry), Inbox(agents.registry))
     for _ in range(2):  # the same id means nothing without a turn
         good(calls.perform(agent, None, "send_message", {"to": "operator", "text": "hi"}, "r:1"))
-    assert [item.text for item in house.store.waiting_items(None)] == ["hi", "hi"]
-    house.supervisor.end("eve")
-    assert "has ended" in bad(calls.perform(house.agent("eve").id, None, "whoami", {}, "r:1"))
+    assert [item.text for item in agents.store.waiting_items(None)] == ["hi", "hi"]
+    agents.supervisor.end("eve")
+    assert "has ended" in bad(calls.perform(agents.agent("eve").id, None, "whoami", {}, "r:1"))
 
 
-def test_an_agent_that_is_gone(call, house):
-    gone = house.agent("eve").id
-    house.supervisor.remove("eve")
-    calls = ToolCalls(house.supervisor, house.families, Reminders(house.registry), Inbox(house.registry))
+def test_an_agent_that_is_gone(call, agents):
+    gone = agents.agent("eve").id
+    agents.supervisor.remove("eve")
+    calls = ToolCalls(agents.supervisor, agents.families, Reminders(agents.registry), Inbox(agents.registry))
     assert calls.perform(gone, "t", "whoami", {}, None)[1] is True

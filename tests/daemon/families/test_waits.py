@@ -13,23 +13,23 @@ from substrat.errors import LimitReached, NotFound, Refused, StorageFailed
 
 
 @pytest.fixture
-def lead(house):
+def lead(agents):
     """A lead whose turn runs, with children `a` and `b` whose turns run."""
-    house.spawn("lead", "work")
+    agents.spawn("lead", "work")
     for name in ("a", "b"):
-        house.spawn(name, f"part {name}", parent="lead")
-    return house
+        agents.spawn(name, f"part {name}", parent="lead")
+    return agents
 
 
-def wait(house, *names, mode=WaitMode.ALL, timeout_s=None, note=None, name="lead"):
+def wait(agents, *names, mode=WaitMode.ALL, timeout_s=None, note=None, name="lead"):
     """Register a wait; returns None, or the results when it is over already."""
-    opened, said = house.families.waits.register(house.agent(name), names or None, mode, timeout_s, note)
+    opened, said = agents.families.waits.register(agents.agent(name), names or None, mode, timeout_s, note)
     return None if opened is not None else said
 
 
-def pass_time(house, seconds):
-    house.clock.time += seconds
-    end_due(house.registry, house.families.waits.end_due)
+def pass_time(agents, seconds):
+    agents.clock.time += seconds
+    end_due(agents.registry, agents.families.waits.end_due)
 
 
 def test_an_agent_is_woken_once_with_all_results(lead):
@@ -49,29 +49,29 @@ def test_an_agent_is_woken_once_with_all_results(lead):
 
 
 @pytest.mark.parametrize("when", ["before the call", "after the call", "after the turn"])
-def test_sixteen_children_cost_one_turn_whenever_they_end(house, when):
-    house.spawn("lead", "work")
+def test_sixteen_children_cost_one_turn_whenever_they_end(agents, when):
+    agents.spawn("lead", "work")
     names = [f"kid{number}" for number in range(16)]
     for name in names:
-        house.spawn(name, "part", parent="lead")
+        agents.spawn(name, "part", parent="lead")
     early = names[:8]
     if when == "before the call":
         for name in early:
-            house.finish(name, f"result of {name}")
-        assert house.agent("lead").waiting == 8
-    assert wait(house) is None
-    assert house.agent("lead").waiting == 0
+            agents.finish(name, f"result of {name}")
+        assert agents.agent("lead").waiting == 8
+    assert wait(agents) is None
+    assert agents.agent("lead").waiting == 0
     if when == "after the turn":
-        house.finish("lead")
+        agents.finish("lead")
     for name in names if when != "before the call" else names[8:]:
-        house.finish(name, f"result of {name}")
+        agents.finish(name, f"result of {name}")
     if when != "after the turn":
-        assert house.agent("lead").waiting == 1
-        house.finish("lead")
-    assert house.turn("lead").number == 2
-    assert all(f"> result of {name}\n" in house.prompt("lead") for name in names)
-    house.finish("lead")
-    assert (house.state("lead"), house.turn("lead").number) == ("idle", 2)
+        assert agents.agent("lead").waiting == 1
+        agents.finish("lead")
+    assert agents.turn("lead").number == 2
+    assert all(f"> result of {name}\n" in agents.prompt("lead") for name in names)
+    agents.finish("lead")
+    assert (agents.state("lead"), agents.turn("lead").number) == ("idle", 2)
 
 
 def test_what_is_over_already_is_answered_at_once(lead):
@@ -190,11 +190,11 @@ def test_a_sibling_that_is_removed_keeps_its_result_for_those_that_wait(lead):
 
 
 OUTCOMES = [
-    (lambda house: house.finish("a", " \n"), "a (idle): turn 1, empty"),
-    (lambda house: house.fall("a", exit_code=0),
+    (lambda agents: agents.finish("a", " \n"), "a (idle): turn 1, empty"),
+    (lambda agents: agents.fall("a", exit_code=0),
      "a (failed): turn 1, error\n\n> the agent program exited with status 0 without a result"),
-    (lambda house: house.fall("a", exit_code=None), "a (failed): turn 1, lost"),
-    (lambda house: (house.book.turn_limit_reached(house.turn("a").id, took_too_long(5)), house.fall("a")),
+    (lambda agents: agents.fall("a", exit_code=None), "a (failed): turn 1, lost"),
+    (lambda agents: (agents.book.turn_limit_reached(agents.turn("a").id, took_too_long(5)), agents.fall("a")),
      "a (failed): turn 1, timed_out"),
 ]  # fmt: skip
 

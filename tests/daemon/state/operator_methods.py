@@ -27,16 +27,16 @@ async def _no_settings(_agent):
 class OperatorMethods:
     """The methods for agents; `parts` are those of their room that a test needs beside the usual ones."""
 
-    def __init__(self, house, layout, **parts):
-        self.house = house
-        self.questions = Inbox(house.registry)
+    def __init__(self, agents, layout, **parts):
+        self.agents = agents
+        self.questions = Inbox(agents.registry)
         preparer: Any = SimpleNamespace(
             protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
         )
         used: Any = {
-            "state": SimpleNamespace(registry=house.registry, layout=layout, findings=Findings(house.registry)),
-            "agents": SimpleNamespace(requests=house.supervisor, inbox=self.questions, **parts),
-            "families": house.families, "objects": AgentObjects(house.registry, house.families.overview),
+            "state": SimpleNamespace(registry=agents.registry, layout=layout, findings=Findings(agents.registry)),
+            "agents": SimpleNamespace(requests=agents.supervisor, inbox=self.questions, **parts),
+            "families": agents.families, "objects": AgentObjects(agents.registry, agents.families.overview),
             "sandboxes": SimpleNamespace(preparer=preparer, cgroups=SimpleNamespace(are_there=False)),
             "turns": SimpleNamespace(
                 questions=SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)

@@ -84,35 +84,35 @@ def clone_of(agent):
     )  # fmt: skip
 
 
-def fill(house):
+def fill(agents):
     """Agents with all that an agent can have; `bad` is the one to be damaged."""
-    store, registry, families = house.store, house.registry, house.families
+    store, registry, families = agents.store, agents.registry, agents.families
     reminders, questions, findings = Reminders(registry), Inbox(registry), Findings(registry)
     for name in ("bad", "good"):
-        house.spawn(name, "the first", allow=("example.org",))
-        house.begin(name, f"00000000-0000-4000-9000-0000000000{'0b' if name == 'bad' else '0c'}")
-        house.write(name, {"type": "assistant", "message": {"content": [{"type": "text", "text": "hello"}]}})
-        house.finish(name, "done", {"inputTokens": 3})
-        house.supervisor.send(name, "the second")
-        house.supervisor.report_status(name, "at work")
-        house.spawn(f"{name}-kid", "a part", parent=name)
-        reminders.add(house.agent(name), ReminderWish("look", 1.0))
-        reminders.add(house.agent(name), ReminderWish("look again", 100_000.0))
-        questions.ask(house.agent(name), Question(f"may {name}?"))
-        findings.record(house.agent(name).id, None, [Found("/w/sub/.git", "one"), Found("/w/other/.git", "another")])
-        trio.run(findings.accept, name, [house.agent(name).findings[0].number], "ctl")
-        with house.registry.change("clone kept") as change:
-            change.put_clone(house.agent(name), clone_of(house.agent(name)))
-            store.add_landing(Landing(0, house.agent(name).id, "main", LandingMode.SQUASH, "m", "make", ("a",), time=1.0))
-        families.waits.register(house.agent(name), [f"{name}-kid"], WaitMode.ALL, 1000.0, "a note")
+        agents.spawn(name, "the first", allow=("example.org",))
+        agents.begin(name, f"00000000-0000-4000-9000-0000000000{'0b' if name == 'bad' else '0c'}")
+        agents.write(name, {"type": "assistant", "message": {"content": [{"type": "text", "text": "hello"}]}})
+        agents.finish(name, "done", {"inputTokens": 3})
+        agents.supervisor.send(name, "the second")
+        agents.supervisor.report_status(name, "at work")
+        agents.spawn(f"{name}-kid", "a part", parent=name)
+        reminders.add(agents.agent(name), ReminderWish("look", 1.0))
+        reminders.add(agents.agent(name), ReminderWish("look again", 100_000.0))
+        questions.ask(agents.agent(name), Question(f"may {name}?"))
+        findings.record(agents.agent(name).id, None, [Found("/w/sub/.git", "one"), Found("/w/other/.git", "another")])
+        trio.run(findings.accept, name, [agents.agent(name).findings[0].number], "ctl")
+        with agents.registry.change("clone kept") as change:
+            change.put_clone(agents.agent(name), clone_of(agents.agent(name)))
+            store.add_landing(Landing(0, agents.agent(name).id, "main", LandingMode.SQUASH, "m", "make", ("a",), time=1.0))
+        families.waits.register(agents.agent(name), [f"{name}-kid"], WaitMode.ALL, 1000.0, "a note")
         with store.transaction():
-            store.add_call(house.agent(name).id, house.turn(name).id, "c", '["sent", false]')
-            store.drop_turn(house.agent(name).id, store.turns_after(house.agent(name).id, 0, 1)[0].id)
-            store.add_call(house.agent(name).id, house.turn(name).id, "d", '["sent", false]')
-    house.spawn("child", parent="bad")
-    house.spawn("busy", "now")
-    house.spawn("gone")
-    house.supervisor.remove("gone")
+            store.add_call(agents.agent(name).id, agents.turn(name).id, "c", '["sent", false]')
+            store.drop_turn(agents.agent(name).id, store.turns_after(agents.agent(name).id, 0, 1)[0].id)
+            store.add_call(agents.agent(name).id, agents.turn(name).id, "d", '["sent", false]')
+    agents.spawn("child", parent="bad")
+    agents.spawn("busy", "now")
+    agents.spawn("gone")
+    agents.supervisor.remove("gone")
     with store.transaction():
         store.save_gate(Gate("cursor-agent:0123456789abcdef", "x", "used up", 1.0, 2.0, 1, "t"))
         store.add_mount_points(["/w/.envrc", "/v/.envrc"])
@@ -132,14 +132,14 @@ def loosened(sql):
 
 
 @pytest.fixture
-def scene(tmp_path, new_house):
+def scene(tmp_path, new_agents):
     """A database with everything in it, and another whose tables take any value."""
-    house = new_house()
-    fill(house)
-    house.store.close()
-    house.store.close = lambda: None
+    agents = new_agents()
+    fill(agents)
+    agents.store.close()
+    agents.store.close = lambda: None
     tables = tmp_path / "lax.db"
-    shutil.copy(house.path, tables)
+    shutil.copy(agents.path, tables)
     db = sqlite3.connect(tables)
     schema = dict(db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"))
     db.execute("PRAGMA writable_schema=1")
@@ -147,7 +147,7 @@ def scene(tmp_path, new_house):
         db.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (loosened(sql), name))
     db.commit()
     db.close()
-    return SimpleNamespace(house=house, lax=tables, schema=schema, directory=tmp_path, count=0)
+    return SimpleNamespace(agents=agents, lax=tables, schema=schema, directory=tmp_path, count=0)
 
 
 def damaged(scene, table, column, where, value):
@@ -176,12 +176,12 @@ class Asked(OperatorMethods):
     """A daemon's agents with the methods of the operator socket, after a start."""
 
     def __init__(self, kind, path, clock, directory):
-        house = kind(path, clock)
+        agents = kind(path, clock)
         places = Layout(str(directory / "state"), str(directory / "run"))
         networks: Any = SimpleNamespace(changed=lambda *_: None)
-        super().__init__(house, places, allow_lists=AllowLists(house.registry, networks))
-        self.reminders, wanted = Reminders(house.registry), Wakeup()
-        self.sweeper = Retention(house.registry, places, Trash(places.trash, wanted.set), wanted, trio.lowlevel.checkpoint)
+        super().__init__(agents, places, allow_lists=AllowLists(agents.registry, networks))
+        self.reminders, wanted = Reminders(agents.registry), Wakeup()
+        self.sweeper = Retention(agents.registry, places, Trash(places.trash, wanted.set), wanted, trio.lowlevel.checkpoint)
 
     async def everything(self):
         """Ask all that can be asked; returns the answers about the others."""
@@ -213,20 +213,20 @@ class Asked(OperatorMethods):
 
     async def go_on(self):
         """Do a daemon's own work, and accept new work."""
-        self.house.clock.time += 10.0
-        end_due(self.house.registry, self.reminders.tell_due)
-        self.house.registry.admit()
+        self.agents.clock.time += 10.0
+        end_due(self.agents.registry, self.reminders.tell_due)
+        self.agents.registry.admit()
         await self.sweeper.sweep()
         for name in ("good", "child"):
-            _, number = self.house.supervisor.send(name, "more")
+            _, number = self.agents.supervisor.send(name, "more")
             assert 0 < number <= MAX_NUMBER
-        assert self.questions.ask(self.house.agent("good"), Question("and now?")) <= MAX_NUMBER
-        cursor = self.house.journal.last_cursor
-        self.house.finish("busy")
-        assert [event.cursor > cursor for event in self.house.journal.page(cursor, None)]
-        assert self.house.turn("good").outcome is None
-        assert any(name == "good" for name, _ in self.house.runner.started)
-        assert "look" in " ".join(text for _, text in self.house.told("good"))
+        assert self.questions.ask(self.agents.agent("good"), Question("and now?")) <= MAX_NUMBER
+        cursor = self.agents.journal.last_cursor
+        self.agents.finish("busy")
+        assert [event.cursor > cursor for event in self.agents.journal.page(cursor, None)]
+        assert self.agents.turn("good").outcome is None
+        assert any(name == "good" for name, _ in self.agents.runner.started)
+        assert "look" in " ".join(text for _, text in self.agents.told("good"))
 
 
 def victims(table, column):
@@ -260,11 +260,11 @@ STEP = {"all": 1, "some": 3}[os.environ.get("SUBSTRAT_TEST_CASES", "all")]
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("table", TABLES)
 async def test_no_value_breaks_what_it_does_not_belong_to(scene, clock, table):
-    kind = type(scene.house)
+    kind = type(scene.agents)
     clock.time = 1_700_001_000.0
-    control = Asked(kind, str(shutil.copy(scene.house.path, scene.directory / "control.db")), clock, scene.directory)
+    control = Asked(kind, str(shutil.copy(scene.agents.path, scene.directory / "control.db")), clock, scene.directory)
     expected = await control.everything()
-    control.house.store.close()
+    control.agents.store.close()
     tried = 0
     for number, column in enumerate(column for other, column in COLUMNS if other == table):
         for where in victims(table, column):
@@ -291,5 +291,5 @@ async def one_case(asked, expected, table):
     if table != "events":
         assert found[2] == expected[2]
     await asked.go_on()
-    assert set_aside(asked.house.store, 1.0) == []
-    asked.house.store.close()
+    assert set_aside(asked.agents.store, 1.0) == []
+    asked.agents.store.close()

@@ -20,10 +20,10 @@ HALF = slices.OBJECTS * 2
 class Asked(OperatorMethods):
     """The methods of the operator socket, while another task does something."""
 
-    def __init__(self, house):
+    def __init__(self, agents):
         chats: Any = SimpleNamespace()
         self.chats = chats
-        super().__init__(house, Layout("/none", "/none"), chats=chats)
+        super().__init__(agents, Layout("/none", "/none"), chats=chats)
 
     async def ask_beside(self, between, method, **params):
         """Ask, and let another task do something each time it gets its turn; returns the answer and how often it did."""
@@ -48,34 +48,34 @@ async def nothing(_times):
     """Others that only want their turn."""
 
 
-def opened(new_house, listed):
-    """A house with agents that were stored before it began."""
-    house = new_house()
-    with house.store.transaction():
+def opened(new_agents, listed):
+    """Agents that were stored before it began."""
+    agents = new_agents()
+    with agents.store.transaction():
         for agent in listed:
-            house.store.save_agent(agent)
+            agents.store.save_agent(agent)
             if agent.turn is not None:
-                house.store.save_turn(agent.turn)
-    house.open()
-    return Asked(house)
+                agents.store.save_turn(agent.turn)
+    agents.open()
+    return Asked(agents)
 
 
 def post(asked, count, text, kind=ItemKind.MESSAGE, sender="00000000-0000-4000-8000-000000000001"):
-    with asked.house.store.transaction():
+    with asked.agents.store.transaction():
         return [
-            asked.house.store.add_item(Item(0, None, kind, sender, "anna", text, 5.0)) for _ in range(count)
+            asked.agents.store.add_item(Item(0, None, kind, sender, "anna", text, 5.0)) for _ in range(count)
         ]  # fmt: skip
 
 
-async def test_others_are_answered_while_agents_are_listed(new_house, new_agent):
-    asked = opened(new_house, [new_agent() for _ in range(200)])
-    names = [agent.name for agent in asked.house.registry.agents]
+async def test_others_are_answered_while_agents_are_listed(new_agents, new_agent):
+    asked = opened(new_agents, [new_agent() for _ in range(200)])
+    names = [agent.name for agent in asked.agents.registry.agents]
     changed = []
 
     async def change(times):
         if times == 2:
-            asked.house.supervisor.end(names[-1])
-            asked.house.supervisor.remove(asked.house.supervisor.find(names[-2]).id)
+            asked.agents.supervisor.end(names[-1])
+            asked.agents.supervisor.remove(asked.agents.supervisor.find(names[-2]).id)
             changed.append((await asked.ask("agent.show", agent=names[-1]))["state"])
 
     before = await asked.ask("agent.list")
@@ -87,16 +87,16 @@ async def test_others_are_answered_while_agents_are_listed(new_house, new_agent)
     assert len(await asked.ask("agent.list")) == 199
 
 
-async def test_others_are_answered_while_many_agents_are_waited_for(new_house, new_agent):
-    asked = opened(new_house, [new_agent() for _ in range(100)])
-    names = [agent.name for agent in asked.house.registry.agents]
+async def test_others_are_answered_while_many_agents_are_waited_for(new_agents, new_agent):
+    asked = opened(new_agents, [new_agent() for _ in range(100)])
+    names = [agent.name for agent in asked.agents.registry.agents]
     found, times = await asked.ask_beside(nothing, "agent.wait", agents=names)
     assert [agent["name"] for agent in found] == names
     assert times >= 100 // HALF
 
 
-async def test_chosen_members_are_those_of_whole_objects(new_house, new_agent):
-    asked = opened(new_house, [new_agent() for _ in range(40)])
+async def test_chosen_members_are_those_of_whole_objects(new_agents, new_agent):
+    asked = opened(new_agents, [new_agent() for _ in range(40)])
     whole = await asked.ask("agent.list")
     assert list(whole[0]) == list(vocabulary.AGENT_FIELDS)
     for wanted in (["name"], ["state", "attention"], ["reason", "id", "id"]):
@@ -104,7 +104,7 @@ async def test_chosen_members_are_those_of_whole_objects(new_house, new_agent):
         assert await asked.ask("agent.list", fields=wanted) == expected
 
 
-async def test_a_list_has_no_long_texts(new_house, new_agent):
+async def test_a_list_has_no_long_texts(new_agents, new_agent):
     """However long an agent's texts are: its error, its question and its finding are a line each."""
     listed = [new_agent(phase=Phase.FAILED) for _ in range(3)]
     listed = [
@@ -117,14 +117,14 @@ async def test_a_list_has_no_long_texts(new_house, new_agent):
         )
         for agent in listed
     ]  # fmt: skip
-    house = new_house()
-    with house.store.transaction():
+    agents = new_agents()
+    with agents.store.transaction():
         for agent in listed:
-            house.store.save_turn(agent.turn)
-            house.store.save_agent(agent)
-        house.store.add_finding(Finding(0, listed[1].id, None, 1.0, "p" * 4000, "t" * 4000, None, "d" * 16000))
-    house.open()
-    asked = Asked(house)
+            agents.store.save_turn(agent.turn)
+            agents.store.save_agent(agent)
+        agents.store.add_finding(Finding(0, listed[1].id, None, 1.0, "p" * 4000, "t" * 4000, None, "d" * 16000))
+    agents.open()
+    asked = Asked(agents)
     post(asked, 1, "why? " * 13000, ItemKind.QUESTION, listed[0].id)
     found = await asked.ask("agent.list")
     assert [agent["attention"]["kind"] for agent in found] == ["answer", "unsafe", "failed"]
@@ -136,9 +136,9 @@ async def test_a_list_has_no_long_texts(new_house, new_agent):
     assert shown["findings"][0]["difference"] == "d" * 16000
 
 
-async def test_an_agents_attention_is_its_oldest_open_question(new_house, new_agent):
-    asked = opened(new_house, [new_agent() for _ in range(40)])
-    listed = list(asked.house.registry.agents)
+async def test_an_agents_attention_is_its_oldest_open_question(new_agents, new_agent):
+    asked = opened(new_agents, [new_agent() for _ in range(40)])
+    listed = list(asked.agents.registry.agents)
     for agent in listed[::2]:
         post(asked, 1, "a message", sender=agent.id)
         post(asked, 1, f"first of {agent.name}", ItemKind.QUESTION, agent.id)
@@ -150,8 +150,8 @@ async def test_an_agents_attention_is_its_oldest_open_question(new_house, new_ag
         assert number % 2 or found[agent.name]["text"] == f"first of {agent.name}"
 
 
-async def test_others_are_answered_while_the_inbox_is_read(new_house, new_agent):
-    asked = opened(new_house, [new_agent()])
+async def test_others_are_answered_while_the_inbox_is_read(new_agents, new_agent):
+    asked = opened(new_agents, [new_agent()])
     post(asked, 1000, "x" * 3000)
     for params in ({}, {"after": 0}):
         found, times = await asked.ask_beside(nothing, "inbox.list", **params)
@@ -162,8 +162,8 @@ async def test_others_are_answered_while_the_inbox_is_read(new_house, new_agent)
     assert found["more"]
 
 
-async def test_a_page_goes_on_where_the_last_one_ended_whatever_was_settled_meanwhile(new_house, new_agent):
-    asked = opened(new_house, [new_agent()])
+async def test_a_page_goes_on_where_the_last_one_ended_whatever_was_settled_meanwhile(new_agents, new_agent):
+    asked = opened(new_agents, [new_agent()])
     numbers = post(asked, 900, "x" * 3000)
     first = await asked.ask("inbox.list", after=0)
     asked.questions.dismiss(first["after"])
@@ -175,16 +175,16 @@ async def test_a_page_goes_on_where_the_last_one_ended_whatever_was_settled_mean
     assert not second["more"]
 
 
-async def test_usage_is_added_up_turn_by_turn_while_others_are_answered(new_house, new_agent):
+async def test_usage_is_added_up_turn_by_turn_while_others_are_answered(new_agents, new_agent):
     agent = new_agent()
-    asked = opened(new_house, [agent, new_agent(parent=agent.id)])
-    with asked.house.store.transaction():
+    asked = opened(new_agents, [agent, new_agent(parent=agent.id)])
+    with asked.agents.store.transaction():
         for number in range(1, 1001):
             turn = Turn(
                 f"00000000-0000-4002-8000-{number:012}", agent.id, number, 1.0, outcome=Outcome.SUCCESS, ended_at=2.0,
                 usage={"inputTokens": 3},
             )  # fmt: skip
-            asked.house.store.save_turn(turn)
+            asked.agents.store.save_turn(turn)
     found, times = await asked.ask_beside(nothing, "agent.usage", agent=agent.name)
     assert (found["turns"], found["usage"]) == (1000, {"inputTokens": 3000})
     assert found["family"] == {"agents": 2, "turns": 1000, "usage": {"inputTokens": 3000}}

@@ -26,19 +26,19 @@ PATIENCE = 30
 class Yard:
     """Agents whose turns have directories, and a disk that says what a test wants."""
 
-    def __init__(self, tmp_path, new_house, **disk):
-        self.house = new_house(disk=disk)
+    def __init__(self, tmp_path, new_agents, **disk):
+        self.agents = new_agents(disk=disk)
         self.places = Layout(str(tmp_path / "state"), str(tmp_path / "runtime"))
         os.makedirs(self.places.state)
         self.free = 1 << 40
         self.turn_runs = Wakeup()
         self.watch = DiskWatch(
-            self.house.registry, self.house.book, self.places, "/nowhere", self.turn_runs, lambda _path: self.free
+            self.agents.registry, self.agents.book, self.places, "/nowhere", self.turn_runs, lambda _path: self.free
         )
 
     def spawn(self, name, **wish):
-        self.house.spawn(name, "the task", **wish)
-        place = self.places.agent(self.house.agent(name).id)
+        self.agents.spawn(name, "the task", **wish)
+        place = self.places.agent(self.agents.agent(name).id)
         for directory in (place.cache, place.home(".cursor"), place.chats, place.turn(1).root):
             os.makedirs(directory)
         return place
@@ -49,8 +49,8 @@ class Yard:
 
     @property
     def stopped(self):
-        by_turn = {self.house.turn(agent.name).id: agent.name for agent in self.house.registry.agents}
-        return [by_turn[turn] for turn, _ in self.house.runner.stopped]
+        by_turn = {self.agents.turn(agent.name).id: agent.name for agent in self.agents.registry.agents}
+        return [by_turn[turn] for turn, _ in self.agents.runner.stopped]
 
 
 def write(directory, size, name="file"):
@@ -58,23 +58,23 @@ def write(directory, size, name="file"):
         file.write(b"x" * size)
 
 
-async def test_directories_that_are_too_big_stop_the_turn(tmp_path, new_house):
-    yard = Yard(tmp_path, new_house, agent_home=MIB, free=0)
+async def test_directories_that_are_too_big_stop_the_turn(tmp_path, new_agents):
+    yard = Yard(tmp_path, new_agents, agent_home=MIB, free=0)
     for name, where in (("anna", "cache"), ("bert", "dot-cursor"), ("carl", "chats")):
         write(f"{yard.spawn(name).root}/{where}", 2 * MIB)
     write(yard.spawn("dora").cache, MIB // 2)
     await yard.look()
     assert sorted(yard.stopped) == ["anna", "bert", "carl"]
-    assert len(yard.house.told("anna", "turn:home-too-big")) == 1
+    assert len(yard.agents.told("anna", "turn:home-too-big")) == 1
     await yard.look()
-    assert len(yard.house.told("anna", "turn:home-too-big")) == 1
-    yard.house.fall("anna")
-    assert "disk.agent_home" in yard.house.turn("anna").error
-    assert yard.house.state("anna") == "failed"
+    assert len(yard.agents.told("anna", "turn:home-too-big")) == 1
+    yard.agents.fall("anna")
+    assert "disk.agent_home" in yard.agents.turn("anna").error
+    assert yard.agents.state("anna") == "failed"
 
 
-async def test_the_one_that_grows_fastest_is_stopped_when_the_disk_is_nearly_full(tmp_path, new_house):
-    yard = Yard(tmp_path, new_house, free=100 * MIB)
+async def test_the_one_that_grows_fastest_is_stopped_when_the_disk_is_nearly_full(tmp_path, new_agents):
+    yard = Yard(tmp_path, new_agents, free=100 * MIB)
     quick, slow, quiet = (yard.spawn(name) for name in ("quick", "slow", "quiet"))
     write(quiet.cache, 8 * MIB, "old")
     await yard.look()
@@ -91,30 +91,30 @@ async def test_the_one_that_grows_fastest_is_stopped_when_the_disk_is_nearly_ful
     write(slow.cache, 2 * MIB, "yet more")
     await yard.look()
     assert yard.stopped == ["quick"]  # it isn't gone yet
-    yard.house.fall("quick")
+    yard.agents.fall("quick")
     write(slow.cache, 2 * MIB, "and more")
     await yard.look()
     assert yard.stopped == ["quick", "slow"]
-    yard.house.fall("slow")
+    yard.agents.fall("slow")
     await yard.look()
-    assert yard.house.state("quiet") == "running"
-    assert "filling the disk" in yard.house.turn("quick").error
+    assert yard.agents.state("quiet") == "running"
+    assert "filling the disk" in yard.agents.turn("quick").error
 
 
-async def test_a_turn_that_is_frozen_or_stopped_by_a_person_is_left_alone(tmp_path, new_house):
-    yard = Yard(tmp_path, new_house, agent_home=MIB, free=0)
+async def test_a_turn_that_is_frozen_or_stopped_by_a_person_is_left_alone(tmp_path, new_agents):
+    yard = Yard(tmp_path, new_agents, agent_home=MIB, free=0)
     for name in ("anna", "bert"):
         write(yard.spawn(name).cache, 2 * MIB)
-    yard.house.supervisor.freeze("anna")
-    yard.house.supervisor.suspend("bert")
+    yard.agents.supervisor.freeze("anna")
+    yard.agents.supervisor.suspend("bert")
     await yard.look()
-    assert not yard.house.told("anna", "turn:home-too-big")
-    assert yard.house.turn("bert").stop == SUSPENDED
+    assert not yard.agents.told("anna", "turn:home-too-big")
+    assert yard.agents.turn("bert").stop == SUSPENDED
 
 
-async def test_it_looks_only_while_a_turn_runs(tmp_path, new_house, monkeypatch, autojump_clock):
+async def test_it_looks_only_while_a_turn_runs(tmp_path, new_agents, monkeypatch, autojump_clock):
     del autojump_clock
-    yard = Yard(tmp_path, new_house, agent_home=MIB)
+    yard = Yard(tmp_path, new_agents, agent_home=MIB)
     looks = []
 
     async def count(_watch):
@@ -125,12 +125,12 @@ async def test_it_looks_only_while_a_turn_runs(tmp_path, new_house, monkeypatch,
         nursery.start_soon(yard.watch.run)
         await trio.sleep(60)
         assert looks == []
-        yard.house.spawn("anna", "the task")
+        yard.agents.spawn("anna", "the task")
         yard.turn_runs.set()
         await trio.sleep(60)
         seen = len(looks)
         assert seen > 2
-        yard.house.finish("anna")
+        yard.agents.finish("anna")
         await trio.sleep(60)
         assert len(looks) <= seen + 2
         settled = len(looks)
@@ -189,8 +189,8 @@ def test_a_file_that_was_removed_is_found_as_long_as_it_is_open(tmp_path, how):
         assert disk_io.unlinked(started, device, 1000) == []
 
 
-async def test_what_a_turn_holds_without_a_name_counts_but_not_what_it_holds_of_its_workspace(tmp_path, new_house):
-    yard = Yard(tmp_path, new_house, agent_home=MIB, free=0)
+async def test_what_a_turn_holds_without_a_name_counts_but_not_what_it_holds_of_its_workspace(tmp_path, new_agents):
+    yard = Yard(tmp_path, new_agents, agent_home=MIB, free=0)
     work = str(tmp_path / "work")
     os.mkdir(work)
     places = {name: yard.spawn(name, workspace=work) for name in ("anna", "bert")}
@@ -198,38 +198,38 @@ async def test_what_a_turn_holds_without_a_name_counts_but_not_what_it_holds_of_
         holding(os.path.join(places["anna"].cache, "file"), 2 * MIB) as anna,
         holding(os.path.join(work, "file"), 2 * MIB) as bert,
     ):
-        yard.house.book.turn_spawned(yard.house.turn("anna").id, anna)
-        yard.house.book.turn_spawned(yard.house.turn("bert").id, bert)
+        yard.agents.book.turn_spawned(yard.agents.turn("anna").id, anna)
+        yard.agents.book.turn_spawned(yard.agents.turn("bert").id, bert)
         await yard.look()
         assert yard.stopped == ["anna"]
 
 
-async def test_what_grows_without_a_name_fills_the_disk(tmp_path, new_house):
-    yard = Yard(tmp_path, new_house, free=100 * MIB, agent_home=0)
+async def test_what_grows_without_a_name_fills_the_disk(tmp_path, new_agents):
+    yard = Yard(tmp_path, new_agents, free=100 * MIB, agent_home=0)
     anna, bert = yard.spawn("anna"), yard.spawn("bert")
     await yard.look()
     yard.free = MIB
     write(bert.cache, LEAST * 2)
     with holding(os.path.join(anna.cache, "file"), 2 * MIB) as started:
-        yard.house.book.turn_spawned(yard.house.turn("anna").id, started)
+        yard.agents.book.turn_spawned(yard.agents.turn("anna").id, started)
         await yard.look()
         assert yard.stopped == ["anna"]
 
 
-async def test_clones_on_another_disk_have_their_own_room(tmp_path, new_house, monkeypatch):
-    yard = Yard(tmp_path, new_house, free=100 * MIB, agent_home=0)
+async def test_clones_on_another_disk_have_their_own_room(tmp_path, new_agents, monkeypatch):
+    yard = Yard(tmp_path, new_agents, free=100 * MIB, agent_home=0)
     written = {"anna": 0, "bert": 0}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
         if os.stat(other).st_dev == tmp_path.stat().st_dev:
             pytest.skip("there is no second file system")
         for name in written:
             yard.spawn(name)
-            agent = yard.house.agent(name)
+            agent = yard.agents.agent(name)
             clone = Clone(agent.id, name, other, agent.workspace, "", agent.workspace, "x", stage=Stage.READY)
-            with yard.house.registry.change("clone made") as change:
+            with yard.agents.registry.change("clone made") as change:
                 change.put_clone(agent, clone)
-            yard.house.book.turn_spawned(yard.house.turn(name).id, Process(len(name) + ord(name[0]), 1, "no boot"))
-        pids = {yard.house.turn(name).process.pid: name for name in written}
+            yard.agents.book.turn_spawned(yard.agents.turn(name).id, Process(len(name) + ord(name[0]), 1, "no boot"))
+        pids = {yard.agents.turn(name).process.pid: name for name in written}
         monkeypatch.setattr(disk_io, "written", lambda process, **_: written[pids[process.pid]])
         yard.watch._free = lambda path: yard.free if path == other else 1 << 40
         await yard.look()

@@ -21,24 +21,24 @@ BIG = 40_000
 
 
 class Yard:
-    """A house whose turns have directories, and its sweeper."""
+    """Agents whose turns have directories, and the sweeper."""
 
-    def __init__(self, directory, new_house, **disk):
-        self.house = new_house(disk={"compress_after": 0, **disk})
+    def __init__(self, directory, new_agents, **disk):
+        self.agents = new_agents(disk={"compress_after": 0, **disk})
         self.places = Layout(str(directory / "state"), str(directory / "run"))
         self.open()
 
     def open(self):
         self.wanted = Wakeup()
         self.trash = Trash(self.places.trash, self.wanted.set)
-        self.sweeper = Retention(self.house.registry, self.places, self.trash, self.wanted, trio.lowlevel.checkpoint)
+        self.sweeper = Retention(self.agents.registry, self.places, self.trash, self.wanted, trio.lowlevel.checkpoint)
 
     def restart(self):
-        self.house.restart()
+        self.agents.restart()
         self.open()
 
     def directory(self, name, number):
-        return self.places.agent(self.house.agent(name).id).turn(number).root
+        return self.places.agent(self.agents.agent(name).id).turn(number).root
 
     def files(self, name, number):
         try:
@@ -48,29 +48,29 @@ class Yard:
 
     def turn(self, name, size=BIG, *, finish=True):
         """Let an agent have a turn with output on disk and in the journal; returns the turn's id."""
-        house = self.house
-        house.spawn(name, "do it") if not house.registry.has_name(name) else house.supervisor.send(name, "more")
+        agents = self.agents
+        agents.spawn(name, "do it") if not agents.registry.has_name(name) else agents.supervisor.send(name, "more")
         return self.work(name, size, finish=finish)
 
     def work(self, name, size=BIG, *, finish=True):
-        turn = self.house.turn(name)
+        turn = self.agents.turn(name)
         os.makedirs(self.directory(name, turn.number))
         bodies = [{"type": "thinking", "subtype": "delta", "text": text} for text in _noise(turn.number, size)]
         with open(os.path.join(self.directory(name, turn.number), "stdout"), "wb") as file:
             file.writelines(json.dumps(body).encode() + b"\n" for body in bodies)
-        self.house.write(name, *bodies)
+        self.agents.write(name, *bodies)
         if finish:
-            self.house.finish(name, f"turn {turn.number} is done")
+            self.agents.finish(name, f"turn {turn.number} is done")
         return turn.id
 
     def journal(self):
         """A journal without memory, which reads every line from disk."""
-        places, store = self.places, self.house.store
+        places, store = self.places, self.agents.store
 
         def find(agent, turn):
             return places.agent(agent).turn(store.turn(turn).number).stdout
 
-        return Journal(store, find, self.house.clock)
+        return Journal(store, find, self.agents.clock)
 
     def texts(self, turn):
         events = [json.loads(event.json) for event in self.journal().page(0, None, 100_000)]
@@ -87,8 +87,8 @@ def _noise(seed, size):
 
 
 @pytest.fixture
-def new_yard(tmp_path, new_house):
-    return lambda **disk: Yard(tmp_path, new_house, **disk)
+def new_yard(tmp_path, new_agents):
+    return lambda **disk: Yard(tmp_path, new_agents, **disk)
 
 
 async def test_old_output_is_compressed_and_reads_as_before(new_yard):
@@ -118,7 +118,7 @@ async def test_a_turn_is_dropped_when_it_is_too_old(new_yard):
     yard = new_yard(keep=1000.0)
     first, second = yard.turn("anna"), yard.turn("anna")
     await yard.sweep()
-    yard.house.clock.time += 2000
+    yard.agents.clock.time += 2000
     kept = [event.cursor for event in yard.journal().page(0, None, 10_000) if event.row.turn != first]
     swept = await yard.sweep()
     assert (swept.dropped, swept.deleted) == (1, 1)
@@ -127,12 +127,12 @@ async def test_a_turn_is_dropped_when_it_is_too_old(new_yard):
     assert len(yard.texts(second)) == BIG // 1000
     assert not os.listdir(yard.places.trash)
     # What the daemon said of it is still there, its row too, and every other event has its cursor.
-    assert [text for kind, text in yard.house.told("anna", "turn:ended")] == [
-        text for _, text in yard.house.told("anna") if "success" in (text or "")
+    assert [text for kind, text in yard.agents.told("anna", "turn:ended")] == [
+        text for _, text in yard.agents.told("anna") if "success" in (text or "")
     ]
-    assert yard.house.store.turn(first).result == "turn 1 is done"
+    assert yard.agents.store.turn(first).result == "turn 1 is done"
     assert set(kept) <= {event.cursor for event in yard.journal().page(0, None, 10_000)}
-    ((_, text),) = yard.house.told("anna", "history:dropped")
+    ((_, text),) = yard.agents.told("anna", "history:dropped")
     assert text.startswith("turn 1 was dropped: it is older than disk.keep allows; its output had ")
     assert not any(await yard.sweep())
 
@@ -141,11 +141,11 @@ async def test_followers_in_memory_and_on_disk_see_the_same_after_a_drop(new_yar
     yard = new_yard(keep=1000.0)
     yard.turn("anna")
     yard.turn("anna")
-    yard.house.clock.time += 2000
+    yard.agents.clock.time += 2000
     await yard.sweep()
-    in_memory = [event.cursor for event in yard.house.journal.page(0, None, 10_000)]
+    in_memory = [event.cursor for event in yard.agents.journal.page(0, None, 10_000)]
     assert in_memory == [event.cursor for event in yard.journal().page(0, None, 10_000)]
-    assert in_memory[-1] == yard.house.journal.last_cursor
+    assert in_memory[-1] == yard.agents.journal.last_cursor
 
 
 async def test_an_agent_over_its_limit_loses_its_oldest(new_yard):
@@ -178,7 +178,7 @@ async def test_a_running_turn_and_the_newest_stay(new_yard):
     yard = new_yard(keep=1.0, agent=1, state=1)
     yard.turn("anna")
     yard.turn("bert", finish=False)
-    yard.house.clock.time += 100
+    yard.agents.clock.time += 100
     assert not any(await yard.sweep())
     assert yard.files("anna", 1) == yard.files("bert", 1) == ["stdout"]
 
@@ -186,24 +186,24 @@ async def test_a_running_turn_and_the_newest_stay(new_yard):
 async def test_the_newest_turn_of_an_ended_agent_goes_too(new_yard):
     yard = new_yard(keep=1.0)
     yard.turn("anna")
-    yard.house.supervisor.end("anna")
-    yard.house.clock.time += 100
+    yard.agents.supervisor.end("anna")
+    yard.agents.clock.time += 100
     assert (await yard.sweep()).dropped == 1
 
 
 async def test_a_turn_whose_report_waits_is_unread(new_yard):
     yard = new_yard(keep=1.0)
     yard.turn("boss")
-    yard.house.supervisor.suspend("boss")
-    yard.house.spawn("anna", "do it", parent="boss")
+    yard.agents.supervisor.suspend("boss")
+    yard.agents.spawn("anna", "do it", parent="boss")
     yard.work("anna")
     yard.turn("anna")  # so that the first isn't the newest
-    assert yard.house.agent("boss").waiting == 1
-    yard.house.clock.time += 100
+    assert yard.agents.agent("boss").waiting == 1
+    yard.agents.clock.time += 100
     await yard.sweep()
     assert yard.files("anna", 1) == ["stdout"]
-    yard.house.supervisor.resume("boss", None)
-    assert yard.house.agent("boss").waiting == 0
+    yard.agents.supervisor.resume("boss", None)
+    assert yard.agents.agent("boss").waiting == 0
     await yard.sweep()
     assert yard.files("anna", 1) is None
 
@@ -221,7 +221,7 @@ async def test_a_drop_that_was_cut_short_is_finished(new_yard, monkeypatch, afte
     yard = new_yard(keep=1000.0)
     first = yard.turn("anna")
     yard.turn("anna")
-    yard.house.clock.time += 2000
+    yard.agents.clock.time += 2000
 
     class Died(BaseException):
         pass
@@ -233,7 +233,7 @@ async def test_a_drop_that_was_cut_short_is_finished(new_yard, monkeypatch, afte
     if cut:
         monkeypatch.setattr(*cut, die)
     else:
-        monkeypatch.setattr(yard.house.store, "turn_cleared", die)
+        monkeypatch.setattr(yard.agents.store, "turn_cleared", die)
     with pytest.raises(Died):
         await yard.sweep()
     monkeypatch.undo()
@@ -242,7 +242,7 @@ async def test_a_drop_that_was_cut_short_is_finished(new_yard, monkeypatch, afte
     await yard.sweep()
     assert yard.files("anna", 1) is None
     assert yard.texts(first) == []
-    assert len(yard.house.told("anna", "history:dropped")) == 1
+    assert len(yard.agents.told("anna", "history:dropped")) == 1
     assert not any(await yard.sweep())
 
 
@@ -261,27 +261,27 @@ async def test_left_over_compressions_and_trash_are_removed(new_yard):
 async def test_a_removed_agents_files_are_gone_at_once_and_deleted_later(new_yard):
     yard = new_yard()
     yard.turn("anna")
-    root = yard.places.agent(yard.house.agent("anna").id).root
-    yard.house.supervisor.remove("anna")
+    root = yard.places.agent(yard.agents.agent("anna").id).root
+    yard.agents.supervisor.remove("anna")
     yard.trash.discard(root)
     assert not os.path.exists(root)
     assert len(os.listdir(yard.places.trash)) == 1
     await yard.sweep()
     assert not os.listdir(yard.places.trash)
-    assert yard.house.store.removed_agents() == []
+    assert yard.agents.store.removed_agents() == []
 
 
 async def test_a_removed_agents_events_are_hidden_at_once_and_deleted_piece_by_piece(new_yard, monkeypatch):
     yard = new_yard()
     yard.turn("anna")
     yard.turn("bob")
-    store, anna = yard.house.store, yard.house.agent("anna").id
+    store, anna = yard.agents.store, yard.agents.agent("anna").id
     with store.transaction():
         store.add_events(store.events_after(0, anna, 1)[0]._replace(kind="made-up") for _ in range(2500))
-    yard.house.supervisor.remove("anna")
-    assert {row.agent for row in store.events_after(0, None, 10_000)} == {yard.house.agent("bob").id}
+    yard.agents.supervisor.remove("anna")
+    assert {row.agent for row in store.events_after(0, None, 10_000)} == {yard.agents.agent("bob").id}
     yard.restart()
-    store, pieces = yard.house.store, []
+    store, pieces = yard.agents.store, []
     delete = store.delete_events_of
 
     def note(*asked):
@@ -297,8 +297,8 @@ async def test_a_removed_agents_events_are_hidden_at_once_and_deleted_piece_by_p
 async def test_files_of_an_agent_whose_removal_was_cut_short_go(new_yard):
     yard = new_yard()
     yard.turn("anna")
-    root = yard.places.agent(yard.house.agent("anna").id).root
-    yard.house.supervisor.remove("anna")  # and the daemon dies before it has deleted anything
+    root = yard.places.agent(yard.agents.agent("anna").id).root
+    yard.agents.supervisor.remove("anna")  # and the daemon dies before it has deleted anything
     yard.restart()
     assert (await yard.sweep()).deleted == 1
     assert not os.path.exists(root)

@@ -39,20 +39,20 @@ class Broken:
 
 
 @pytest.fixture
-async def protection(house):
-    with closing(Protection(house.registry, Placeholders(house.registry))) as made:
+async def protection(agents):
+    with closing(Protection(agents.registry, Placeholders(agents.registry))) as made:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.run)
             yield made
             nursery.cancel_scope.cancel()
 
 
-async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_protected(house, protection, tmp_path):
-    house.spawn("anna", "go")
+async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_protected(agents, protection, tmp_path):
+    agents.spawn("anna", "go")
     guard = ProtectedPaths(missing=(str(tmp_path / ".envrc"),))
     for name in ("one", "two"):  # the second: the task that looks is still there
         broken: Any = Broken()
-        sandbox = ProtectedSandbox(name, house.agent("anna").id, None, guard, (), broken, lambda *_: None)
+        sandbox = ProtectedSandbox(name, agents.agent("anna").id, None, guard, (), broken, lambda *_: None)
         with trio.fail_after(10), protection.protecting(sandbox):
             (tmp_path / ".envrc").write_text("x")
             (tmp_path / ".envrc").unlink()
@@ -110,9 +110,9 @@ class Held:
         self.ended.set()
 
 
-async def protect(house, protection, held, done):
+async def protect(agents, protection, held, done):
     """Protect a path of the sandbox of anna's turn, as the next daemon does, until something is done."""
-    agent, turn, guard = house.agent("anna").id, house.turn("anna").id, ProtectedPaths(missing=(PATH,))
+    agent, turn, guard = agents.agent("anna").id, agents.turn("anna").id, ProtectedPaths(missing=(PATH,))
     sandbox = ProtectedSandbox(turn, agent, turn, guard, (), held, lambda *_: None)
     with trio.fail_after(10), protection.protecting(sandbox, adopted=True):
         await done.wait()
@@ -121,46 +121,46 @@ async def protect(house, protection, held, done):
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["to the last process", "of which processes still run"])
 @pytest.mark.parametrize("is_before", [False, True], ids=["while it is held", "before, and is resumed meanwhile"])
 async def test_a_replaced_path_is_told_unless_the_turn_was_frozen_before(
-    house, protection, pid, monkeypatch, is_before, is_stopped
+    agents, protection, pid, monkeypatch, is_before, is_stopped
 ):
-    house.spawn("anna", "go")
-    house.begin("anna")
+    agents.spawn("anna", "go")
+    agents.begin("anna")
     gone = [PATH]
     monkeypatch.setattr(treated, "lost", lambda *_: [gone.pop()] if gone else [])
     monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], False, {}))
     if is_before:
-        house.supervisor.freeze("anna")
-    act = partial(house.supervisor.resume, "anna", None) if is_before else partial(house.supervisor.freeze, "anna")
+        agents.supervisor.freeze("anna")
+    act = partial(agents.supervisor.resume, "anna", None) if is_before else partial(agents.supervisor.freeze, "anna")
     held: Any = Held(pid, act, stopped=is_stopped)
-    await protect(house, protection, held, held.released)
+    await protect(agents, protection, held, held.released)
     is_known = is_before and is_stopped
-    assert house.agent("anna").phase == (Phase.RUNNING if is_known else Phase.FROZEN)
-    assert house.turn("anna").replaced == (None if is_known else (PATH,))
-    assert (PATH in house.told("anna", "agent:frozen")[-1][1]) is not is_known
+    assert agents.agent("anna").phase == (Phase.RUNNING if is_known else Phase.FROZEN)
+    assert agents.turn("anna").replaced == (None if is_known else (PATH,))
+    assert (PATH in agents.told("anna", "agent:frozen")[-1][1]) is not is_known
 
 
-async def test_a_frozen_turn_that_is_ended_keeps_the_paths_for_which_it_was_frozen(house, protection, pid, monkeypatch):
-    freeze(house, "anna", "/w/.vscode")
+async def test_a_frozen_turn_that_is_ended_keeps_the_paths_for_which_it_was_frozen(agents, protection, pid, monkeypatch):
+    freeze(agents, "anna", "/w/.vscode")
     monkeypatch.setattr(treated, "lost", lambda *_: [])
     monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], True, {}))
     monkeypatch.setattr(treated, "replaced", lambda _: [PATH])
     held: Any = Held(pid)
-    await protect(house, protection, held, held.ended)
-    assert house.turn("anna").replaced == ("/w/.vscode", PATH)
+    await protect(agents, protection, held, held.ended)
+    assert agents.turn("anna").replaced == ("/w/.vscode", PATH)
 
 
-async def test_more_paths_than_an_urgent_commit_may_write_are_told_as_the_workspace(house, protection, pid, monkeypatch):
+async def test_more_paths_than_an_urgent_commit_may_write_are_told_as_the_workspace(agents, protection, pid, monkeypatch):
     """Each later stop of the turn writes them again, on a full disk too."""
     many = [f"/w/{number}/{'d' * 1000}/.envrc" for number in range(1000)]
-    house.spawn("anna", "go")
-    house.begin("anna")
+    agents.spawn("anna", "go")
+    agents.begin("anna")
     monkeypatch.setattr(treated, "lost", lambda *_: [])
     monkeypatch.setattr(treated, "look", lambda *_: Look(many, False, {}))
     monkeypatch.setattr(treated, "replaced", lambda _: many)
     held: Any = Held(pid)
-    await protect(house, protection, held, held.released)
-    *some, rest = house.turn("anna").replaced
+    await protect(agents, protection, held, held.released)
+    *some, rest = agents.turn("anna").replaced
     assert some == many[: len(some)]
-    assert rest == house.agent("anna").workspace
+    assert rest == agents.agent("anna").workspace
     assert 1 < len("".join(some)) < 16 * 1024
-    assert max(len(event.json) for event in house.journal.page(0, house.agent("anna").id, 100)) < 32 * 1024
+    assert max(len(event.json) for event in agents.journal.page(0, agents.agent("anna").id, 100)) < 32 * 1024

@@ -21,16 +21,16 @@ from tests.support.waiting import wait_until
 class Turns:
     """The looks of an agent's turns, and what a person is asked."""
 
-    def __init__(self, house, directory):
-        self.house, self.findings = house, Findings(house.registry)
-        house.spawn("anna", "go", workspace=str(directory / "work"))
+    def __init__(self, agents, directory):
+        self.agents, self.findings = agents, Findings(agents.registry)
+        agents.spawn("anna", "go", workspace=str(directory / "work"))
         layout = Layout(str(directory / "state"), str(directory / "run"))
         user = User("me", os.geteuid(), os.getegid(), str(directory / "home"))
-        self.protector = WorkspaceProtector(house.registry, layout, user, {})
+        self.protector = WorkspaceProtector(agents.registry, layout, user, {})
 
     @property
     def agent(self):
-        return self.house.agent("anna")
+        return self.agents.agent("anna")
 
     async def turn(self, work):
         """Do some work between the looks; returns the texts of the findings that wait then."""
@@ -48,13 +48,13 @@ class Turns:
 
 
 @pytest.fixture
-def turns(house, work, tmp_path, monkeypatch):
+def turns(agents, work, tmp_path, monkeypatch):
     """In a workspace with six repositories more than are protected."""
     git(work, "init", "-q")
     for number in range(9):
         git(work, "init", "-q", work / f"r{number}")
     monkeypatch.setattr(workspace_scan, "Bounds", lambda: Bounds(writable=1, git_mounts=4, seconds=60.0))
-    return Turns(house, tmp_path)
+    return Turns(agents, tmp_path)
 
 
 def write_hooks(work):
@@ -104,7 +104,7 @@ async def test_a_finding_closes_when_its_file_is_as_at_the_turns_start_again(tur
     path.with_name("new").write_bytes(before + b"# refs/replace/\n")
     (told,) = await turns.turn(lambda: path.with_name("new").replace(path))
     assert name in told
-    turns.house.finish("anna")
+    turns.agents.finish("anna")
     await turns.findings.look_again()
     assert turns.agent.findings
     path.write_bytes(before)
