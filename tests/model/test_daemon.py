@@ -98,7 +98,7 @@ class Walk(RuleBasedStateMachine):
 
     def teardown(self):
         try:
-            if self.house.daemon.poll() is None:
+            if self.house.process.poll() is None:
                 self.drain()
         finally:
             self.wire.socket.close()

@@ -65,7 +65,7 @@ class ProtocolDaemon:
         self.socket = self.runtime / "daemon.sock"
         self.config = directory / "config.toml"
         self.log = directory / "log"
-        self.daemon = None
+        self.process = None
 
     def start(self, config=""):
         """Start a daemon and wait until it answers."""
@@ -77,7 +77,7 @@ class ProtocolDaemon:
             "SUBSTRAT_AGENT_BINARY": str(PROGRAMS / "cursor-agent-standin"),
         }
         words = ["--state-dir", self.state, "--runtime-dir", self.runtime, "--config", self.config]
-        self.daemon = forked.start(
+        self.process = forked.start(
             [PROGRAMS / "substratd"],
             words,
             environment=environment,
@@ -89,9 +89,9 @@ class ProtocolDaemon:
         return self
 
     def _answers(self):
-        assert self.daemon.poll() is None, self.log.read_text()
+        assert self.process.poll() is None, self.log.read_text()
         with contextlib.suppress(OSError), self.wire() as wire:
-            return wire.call("daemon.status")["pid"] == self.daemon.pid
+            return wire.call("daemon.status")["pid"] == self.process.pid
         return False
 
     def wire(self, *, hello=True):
@@ -101,24 +101,24 @@ class ProtocolDaemon:
         """Give the daemon another configuration."""
         self.config.write_text(config)
         told = self.log.read_bytes().count(b"configuration reloaded")
-        self.daemon.send_signal(signal.SIGHUP)
+        self.process.send_signal(signal.SIGHUP)
         wait_until(lambda: self.log.read_bytes().count(b"configuration reloaded") > told, "the reload")
 
     def kill(self):
-        self.daemon.kill()
-        self.daemon.wait(PATIENCE)
+        self.process.kill()
+        self.process.wait(PATIENCE)
 
     def close(self):
         """Ask the daemon to suspend its agents and to end, then kill by its pid what is left of it and its sandboxes."""
-        if self.daemon is not None:
-            if self.daemon.poll() is None:
+        if self.process is not None:
+            if self.process.poll() is None:
                 with contextlib.suppress(OSError, AssertionError), self.wire() as wire:
                     wire.ask("daemon.shutdown", suspend=True)
                     while wire.receive() is not None:
                         pass
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.daemon.wait(PATIENCE)
-            if self.daemon.poll() is None:
+                    self.process.wait(PATIENCE)
+            if self.process.poll() is None:
                 self.kill()
             wait_until(self._nothing_left, "the end of the sandboxes")
         shutil.rmtree(self.root, ignore_errors=True)

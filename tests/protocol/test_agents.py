@@ -218,7 +218,7 @@ def test_turns_outlive_the_daemon(house):
         wire.call("daemon.shutdown")
         assert wire.receive() is None
         assert other.receive() is None
-    assert house.daemon.wait(PATIENCE) == 0
+    assert house.process.wait(PATIENCE) == 0
     assert not house.socket.exists()
     house.start()
     with house.wire() as wire:
@@ -237,7 +237,7 @@ def test_a_shutdown_that_suspends(house):
         wire.call("agent.end", agent="carl")
         watcher.call("events.subscribe", since=0)
         wire.call("daemon.shutdown", suspend=True)
-    assert house.daemon.wait(PATIENCE) == 0
+    assert house.process.wait(PATIENCE) == 0
     assert processes(house.workspace) == []
     house.start()
     with house.wire() as wire:

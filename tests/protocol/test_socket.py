@@ -203,7 +203,7 @@ def test_hello_comes_first(idle):
         assert wire.error({**HELLO, "params": {}}) == ("h", "InvalidParams")
         assert wire.error(STATUS) == ("s", "HelloRequired")
         assert wire.exchange(HELLO)["result"]["protocol"] == 1
-        assert wire.exchange(STATUS)["result"]["pid"] == idle.daemon.pid
+        assert wire.exchange(STATUS)["result"]["pid"] == idle.process.pid
         assert wire.exchange(HELLO)["result"]["protocol"] == 1, "it may be repeated"
 
 

@@ -16,7 +16,7 @@ def test_the_session_goes_as_written(house):
         for side, line in document.transcript():
             {"C": replay.client, "S": replay.server}[side](line)
         replay.finish()
-    assert house.daemon.wait(20) == 0
+    assert house.process.wait(20) == 0
     cursors = [value for name, value in sorted(replay.known.items(), key=_number) if name.startswith("<cursor")]
     assert cursors == sorted(set(cursors)), "cursors grow in the order of their numbers"
 

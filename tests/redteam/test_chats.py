@@ -181,7 +181,7 @@ def test_a_daemon_killed_while_it_moves_a_chat_loses_nothing(house, until, point
     house.start(environment={failpoints.KILL_AT: point})
     work = house.workspace()
     house.ctl("spawn", "anna", "-w", work, "the first words")
-    until(lambda: house.daemon.poll() is not None, "the kill")
+    until(lambda: house.process.poll() is not None, "the kill")
     house.start()
     anna = house.wait("anna", "idle")
     path = chat(house, work, anna["session_id"])

@@ -242,11 +242,11 @@ def test_a_sandbox_has_the_descriptors_it_is_given_and_no_others(house, until, n
     def be_careless():
         nonlocal turns
         turns += 1
-        house.daemon.send_signal(signal.SIGUSR2)
+        house.process.send_signal(signal.SIGUSR2)
         until(lambda: (place / "careless").exists() and (place / "careless").read_text() == str(turns), "the carelessness")
 
     be_careless()
-    listing = f"/proc/{house.daemon.pid}/fd"
+    listing = f"/proc/{house.process.pid}/fd"
     careless = set()
     for name in os.listdir(listing):
         with contextlib.suppress(FileNotFoundError):  # the daemon has closed it
@@ -368,7 +368,7 @@ answer = door.raw("ping")["result"]
     hostile.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=code.encode())
     until((work / "sent").exists, "the descriptors")
     assert (work / "sent").read_text() == "250", "the control: between its own sockets they arrive"
-    opened = os.listdir(f"/proc/{hostile.daemon.pid}/fd")
+    opened = os.listdir(f"/proc/{hostile.process.pid}/fd")
     assert len(opened) < 100
     (work / "go").touch()
     assert said(hostile.wait("anna")) == {}

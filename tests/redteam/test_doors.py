@@ -24,7 +24,7 @@ def answer_of(agent):
 def well(house):
     """Whether the daemon is well: it answers at once and has logged no failure of its own."""
     with house.wire() as wire:
-        assert wire.call("daemon.status")["pid"] == house.daemon.pid
+        assert wire.call("daemon.status")["pid"] == house.process.pid
     assert "Traceback" not in house.log, house.log
     assert '"level": "error"' not in house.log, house.log
     return True

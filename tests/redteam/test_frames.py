@@ -65,12 +65,12 @@ def test_such_frames_harm_a_careless_reader():
 
 def test_no_frame_harms_the_daemon(house):
     hostile = house.start(agent=house.program(PROGRAM), executed=True)  # its memory is its own
-    before = peak_memory(hostile.daemon.pid)
+    before = peak_memory(hostile.process.pid)
     said = attack(hostile, hostile.workspace(), FRAMES)
     assert said.pop("endless") in {"closed", "ConnectionResetError", "BrokenPipeError"}
     assert said.pop("deep first") in {"goes on", "closed"}
     assert said == dict.fromkeys(said, "goes on")
-    assert peak_memory(hostile.daemon.pid) - before < 150_000 * 1024
+    assert peak_memory(hostile.process.pid) - before < 150_000 * 1024
     assert well(hostile)
 
 
@@ -100,7 +100,7 @@ answer = Door().call("whoami")[:1]
     until((work / "held").exists, "the connections")
     assert 16 < int((work / "held").read_text()) < 2000
     assert attack(hostile, hostile.workspace("other"), 'answer = Door().call("whoami")[:1]', "bert") == "{"
-    assert len(os.listdir(f"/proc/{hostile.daemon.pid}/fd")) < 100
+    assert len(os.listdir(f"/proc/{hostile.process.pid}/fd")) < 100
     (work / "go").touch()
     assert answer_of(hostile.wait("anna")) == "{", "its own door opens again"
     assert well(hostile)
@@ -133,7 +133,7 @@ def test_messages_of_millions_of_values_cost_neither_the_daemons_memory_nor_its_
         for _ in range(50):
             wire.call("daemon.status")
             wire.call("agent.list")
-    assert peak_memory(hostile.daemon.pid) < 300 * 1024 * 1024
+    assert peak_memory(hostile.process.pid) < 300 * 1024 * 1024
     hostile.ok("end", "anna")
     assert well(hostile)
 
@@ -165,5 +165,5 @@ def test_lines_of_millions_of_values_keep_nobody_from_ending_the_turn(hostile, u
             wire.call("daemon.status")
     hostile.ok("end", "anna")
     assert hostile.show("anna")["state"] == "ended"
-    assert peak_memory(hostile.daemon.pid) < 300 * 1024 * 1024
+    assert peak_memory(hostile.process.pid) < 300 * 1024 * 1024
     assert well(hostile)

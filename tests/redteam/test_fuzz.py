@@ -198,7 +198,7 @@ def test_connections_that_end_anywhere_at_the_operators_door(place, pieces):
         for piece in [GREETING[: len(pieces) * 20], *pieces]:
             end.sendall(piece)
     with Wire(place.socket) as wire:
-        assert wire.call("daemon.status")["pid"] == place.daemon.pid
+        assert wire.call("daemon.status")["pid"] == place.process.pid
 
 
 # The agents' door
@@ -270,6 +270,6 @@ def test_bytes_at_an_agents_door(doors, hello, pieces):
 def test_an_end_of_all_that_was_opened(place):
     """No connection is held that nobody has."""
     with Wire(place.socket) as wire:
-        assert wire.call("daemon.status")["pid"] == place.daemon.pid
+        assert wire.call("daemon.status")["pid"] == place.process.pid
     most = 40 + 20 * len(place.ok("ls"))
-    wait_until(lambda: len(os.listdir(f"/proc/{place.daemon.pid}/fd")) < most, "the end of the connections")
+    wait_until(lambda: len(os.listdir(f"/proc/{place.process.pid}/fd")) < most, "the end of the connections")

@@ -226,7 +226,7 @@ finish(json.dumps([len(held), int(open("/proc/self/oom_score_adj").read())]))
     assert score == 800
     assert house.ok("ls")[0]["name"] == "anna"
     own = Path("/proc/self/oom_score_adj").read_text()
-    assert Path(f"/proc/{house.daemon.pid}/oom_score_adj").read_text() == own
+    assert Path(f"/proc/{house.process.pid}/oom_score_adj").read_text() == own
 
 
 FORKS = """

@@ -126,7 +126,7 @@ answer = {
 
 def test_nothing_outside_its_own_tree_is_seen_or_signalled(hostile):
     work = hostile.workspace()
-    pids = [hostile.daemon.pid, os.getpid(), os.getppid()]
+    pids = [hostile.process.pid, os.getpid(), os.getppid()]
     (work / "outside").write_text(json.dumps([pid for pid in pids if pid > 1]))
     for pid in pids:
         if pid > 0:
@@ -145,7 +145,7 @@ def test_killing_everything_ends_only_this_sandbox_and_is_told(hostile, until):
     anna = hostile.spawn("anna", work, "os.kill(-1, 9); time.sleep(0.05); os.kill(os.getpid(), 9)")
     assert (anna["state"], anna["turn"]["outcome"]) == ("failed", "error")
     assert anna["turn"]["error"]
-    assert hostile.daemon.poll() is None
+    assert hostile.process.poll() is None
     (bystander / "go").touch()
     assert said(hostile.wait("bert")) == "lives"
 
@@ -278,7 +278,7 @@ while True:
 
 def peak(house):
     """The most KiB the daemon has had."""
-    lines = Path(f"/proc/{house.daemon.pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{house.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 

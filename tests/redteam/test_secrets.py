@@ -50,7 +50,7 @@ def with_secrets(house):
 
 def test_an_agent_sees_no_secret_but_its_own_login(house):
     with_secrets(house)
-    assert DAEMONS in Path(f"/proc/{house.daemon.pid}/environ").read_text(), "the control: outside it is there"
+    assert DAEMONS in Path(f"/proc/{house.process.pid}/environ").read_text(), "the control: outside it is there"
     work = house.workspace()
     (work / "words").write_text(json.dumps([LOGIN, DAEMONS]))
     for _ in range(2):

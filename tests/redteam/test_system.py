@@ -83,7 +83,7 @@ def test_what_is_covered_is_looked_for_again_by_the_next_daemon(house, below_usr
     assert said(house.spawn("anna", house.workspace(), script)) == "canary", "the control: others may read it"
     (below_usr / "key").chmod(0o600)
     (below_usr / "new").touch()  # a mode alone is noticed later
-    note = Path(f"/proc/{house.daemon.pid}/root{paths.runtime_dir(house.environment())}/unreadable.json")
+    note = Path(f"/proc/{house.process.pid}/root{paths.runtime_dir(house.environment())}/unreadable.json")
     os.utime(note, (1, 1))  # one that is younger is taken over
     house.stop()
     house.start()

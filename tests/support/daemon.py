@@ -128,7 +128,7 @@ class DaemonFixture:
         self.home.mkdir(mode=0o700)
         self.socket = self.runtime / "daemon.sock"
         self.agent = PROGRAMS / "cursor-agent-standin"
-        self.daemon: Any = None
+        self.process: Any = None
         self._started: list[Any] = []
         self.prefix: tuple[StrPath, ...] = ()
 
@@ -233,7 +233,7 @@ class DaemonFixture:
 
     def start(self, **how: Any) -> Self:
         """Start a daemon and wait until it answers."""
-        self.daemon = self.launch(**how)
+        self.process = self.launch(**how)
         return self.ready()
 
     def ready(self) -> Self:
@@ -241,9 +241,9 @@ class DaemonFixture:
 
         def answers() -> bool:
             # A child of a killed daemon may hold its socket for an instant yet, until it executes its program.
-            assert self.daemon.poll() is None, self.daemon.log.read_text()
+            assert self.process.poll() is None, self.process.log.read_text()
             with contextlib.suppress(OSError), Wire(self.socket) as wire:
-                return wire.call("daemon.status")["pid"] == self.daemon.pid
+                return wire.call("daemon.status")["pid"] == self.process.pid
             return False
 
         wait_until(answers, "the daemon's answer")
@@ -256,16 +256,16 @@ class DaemonFixture:
         return code, process.log.read_text()
 
     def kill(self) -> None:
-        self.daemon.kill()
-        self.daemon.wait(PATIENCE)
+        self.process.kill()
+        self.process.wait(PATIENCE)
 
     def stop(self) -> None:
-        self.daemon.terminate()
-        assert self.daemon.wait(PATIENCE) == 0, self.daemon.log.read_text()
+        self.process.terminate()
+        assert self.process.wait(PATIENCE) == 0, self.process.log.read_text()
 
     @property
     def log(self) -> str:
-        return self.daemon.log.read_text()
+        return self.process.log.read_text()
 
     # The client
 
@@ -401,7 +401,7 @@ class DaemonFixture:
 
     def clear(self) -> None:
         """Remove all agents and files, so that the next test finds the daemon as if it were new."""
-        if self.daemon is None or self.daemon.poll() is not None:
+        if self.process is None or self.process.poll() is not None:
             self.start()
         for agent in self.ok("ls"):
             self.ctl("end", agent["id"])

@@ -97,24 +97,24 @@ class Story:
 
     def start(self, config=CONFIG):
         """Start a daemon; one that dies before it answers is followed by another."""
-        self.house.daemon = self.house.launch(config=config, environment=self.environment if not self.deaths else None)
+        self.house.process = self.house.launch(config=config, environment=self.environment if not self.deaths else None)
         wait_until(lambda: self._answers() or self._is_dead(), "the daemon")
         self.revive()
 
     def _answers(self):
         try:
             with Wire(self.house.socket) as wire:
-                return wire.call("daemon.status")["pid"] == self.house.daemon.pid
+                return wire.call("daemon.status")["pid"] == self.house.process.pid
         except (OSError, AssertionError):
             return False
 
     def _is_dead(self):
-        return self.house.daemon.poll() is not None
+        return self.house.process.poll() is not None
 
     def revive(self):
         """If the daemon is dead, see that it was killed, and start the next one."""
         if self._is_dead():
-            assert self.house.daemon.returncode == -signal.SIGKILL, self.house.log
+            assert self.house.process.returncode == -signal.SIGKILL, self.house.log
             assert self.deaths == 0, "killed twice"
             self.deaths += 1
             self.house.start()
@@ -320,7 +320,7 @@ class Story:
         self.house.configure(config)
         self.revive()
         told = self.house.log.count("configuration reloaded")
-        self.house.daemon.send_signal(signal.SIGHUP)
+        self.house.process.send_signal(signal.SIGHUP)
         self.until(lambda: self._is_dead() or self.house.log.count("configuration reloaded") > told, "the reload")
         self.revive()
 
@@ -445,10 +445,10 @@ class Story:
 
     def the_end(self):
         self.ask("shutdown", done=lambda: False)
-        if self.house.daemon.wait(PATIENCE) != 0:
+        if self.house.process.wait(PATIENCE) != 0:
             self.revive()
             self.ask("shutdown")
-        self.house.daemon.wait(PATIENCE)
+        self.house.process.wait(PATIENCE)
 
     # Checks at the end
 

@@ -39,7 +39,7 @@ def rung(daemon):
 def reload(house, until, config):
     house.configure(config)
     told = house.log.count("configuration reloaded")
-    house.daemon.send_signal(signal.SIGHUP)
+    house.process.send_signal(signal.SIGHUP)
     until(lambda: house.log.count("configuration reloaded") > told, "the reload")
 
 
@@ -95,7 +95,7 @@ def test_a_daemon_that_dies_between_the_record_and_the_command_rings_nothing_twi
     for name, point in (("anna", "after commit: bell recorded"), ("bert", "before: bell rung")):
         house.start(config=configured(RECORD), environment={KILL_AT: point})
         house.ok("spawn", name, "-w", work, "--network", "none", ASKS)
-        until(lambda: house.daemon.poll() is not None, f"the kill {point}")
+        until(lambda: house.process.poll() is not None, f"the kill {point}")
     house.start(config=configured(RECORD))
     house.ok("spawn", "carl", "-w", work, "--network", "none", "/exit 3")
     path = house.home / "bells"

@@ -67,7 +67,7 @@ def test_a_turn_is_in_a_cgroup_of_its_own_that_is_gone_with_it(divided, service,
     assert group.name == divided.show("anna")["turn"]["id"]
     # The held command starts a new sleep all the time, so the two lists may be of different moments.
     until(lambda: divided.sandboxed() <= members(group), "all of it in its cgroup")
-    assert divided.daemon.pid in members(service / "daemon")
+    assert divided.process.pid in members(service / "daemon")
     assert not members(service)
     # What it uses is shown.
     use = divided.show("anna")["use"]

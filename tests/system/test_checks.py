@@ -65,7 +65,7 @@ def test_a_check_is_ended_when_the_disk_is_nearly_full_and_leaves_nothing(house,
     waiting = house.follow("merge", "fix", "--check", HELD)
     held_check(house, "fix")
     house.config.write_text(f"[disk]\nfree = {1 << 60}\n")
-    house.daemon.send_signal(signal.SIGHUP)
+    house.process.send_signal(signal.SIGHUP)
     _, said = waiting.communicate(timeout=60)
     assert b"the check of fix's work was ended: " in said
     assert b"MiB are free at" in said

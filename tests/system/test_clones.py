@@ -321,10 +321,10 @@ def test_the_daemon_may_die_while_the_clone_is_made_and_while_work_is_kept(house
     points = ("before commit: clone made", "after: bundle made", "after: bundle imported")
     house.start(environment={"SUBSTRAT_KILL_AT": points[0]})
     house.ok("spawn", "fix", "-w", app, "--clone", f"{commit('a.txt')}; echo u > u.txt")
-    wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {points[0]}")
+    wait_until(lambda: house.process.poll() is not None, f"the daemon dies {points[0]}")
     for point in points[1:]:
-        house.daemon = house.launch(environment={"SUBSTRAT_KILL_AT": point})
-        wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {point}")
+        house.process = house.launch(environment={"SUBSTRAT_KILL_AT": point})
+        wait_until(lambda: house.process.poll() is not None, f"the daemon dies {point}")
     house.start()
     house.ctl("wait", "fix")
     assert house.show("fix")["clone"]["ahead"] == 1, json.dumps(house.events("fix"), indent=1)

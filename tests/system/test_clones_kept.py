@@ -148,8 +148,8 @@ def test_a_filter_that_hangs_holds_no_other_agent_up_and_ends_with_the_daemon(ho
     house.ok("spawn", "fix", "-w", app, "--clone", f"/shell {deeds}")
     wait_until(hanging, "the filter hangs")
     house.spawn("other", app, "/say hi", "--clone")
-    house.daemon.kill()
-    wait_until(lambda: house.daemon.poll() is not None, "the daemon is dead")
+    house.process.kill()
+    wait_until(lambda: house.process.poll() is not None, "the daemon is dead")
     wait_until(lambda: not hanging(), "the filter is dead")
 
 

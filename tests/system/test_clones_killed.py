@@ -86,7 +86,7 @@ def foreign_refs(house, app):
 
 
 def dies(house, point):
-    wait_until(lambda: house.daemon.poll() is not None, f"the daemon's death {point}")
+    wait_until(lambda: house.process.poll() is not None, f"the daemon's death {point}")
 
 
 def waits_for(house, name, state):

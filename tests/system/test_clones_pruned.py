@@ -174,7 +174,7 @@ def test_a_prune_that_a_kill_cut_short_is_finished(house, app):
         house.spawn(name, app, "/say hi", "--clone")
         house.ok("end", name)
         assert house.ctl("clones", "prune", "--yes").code == 3, point
-        wait_until(lambda: house.daemon.poll() is not None, f"the kill {point}")
+        wait_until(lambda: house.process.poll() is not None, f"the kill {point}")
         house.start()
         wait_until(partial(house.events, name, "clone:pruned"), f"the end of the prune {point}")
         wait_until(lambda: not list((house.state / "trees" / ".trash").iterdir()), "an empty trash")

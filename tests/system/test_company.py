@@ -191,7 +191,7 @@ def test_variables_reach_the_program_and_not_what_starts_its_sandbox(house, unti
     script = "/shell touch ready; echo $LD_LIBRARY_PATH; while [ ! -e go ]; do sleep 0.05; done"
     house.ok("spawn", "anna", "-w", work, "--network", "filtered", "--env", f"LD_LIBRARY_PATH={work}/lib", script)
     until((work / "ready").exists, "the command")
-    outer = Path(f"/proc/{house.daemon.pid}/task/{house.daemon.pid}/children").read_text().split()
+    outer = Path(f"/proc/{house.process.pid}/task/{house.process.pid}/children").read_text().split()
     assert outer
     for pid in outer:
         assert (

@@ -92,7 +92,7 @@ def test_turns_wait_while_the_disk_is_nearly_full_and_start_when_it_is_not(house
     house.start()  # the next daemon says it as well
     assert len(house.events("anna", "turn:waiting")) == 2
     house.config.write_text("")
-    house.daemon.send_signal(signal.SIGHUP)
+    house.process.send_signal(signal.SIGHUP)
     assert house.wait("anna")["turn"]["result"] == "hello"
     with house.wire() as wire:
         assert wire.call("daemon.status")["waiting_for"] is None
@@ -114,7 +114,7 @@ def test_a_daemon_killed_while_it_sweeps_loses_nothing(house, until):
     for done in range(1, 5):
         house.launch()
         until(lambda done=done: len(list(turns.glob("*/stdout.z*"))) >= done, "a compression")
-        house.daemon = house._started[-1]
+        house.process = house._started[-1]
         house.kill()
     house.start()
     assert house.ctl("logs", "anna", "--raw").raw == before

@@ -469,4 +469,4 @@ def test_the_wire(anna):
         ):
             given = {"agent": "anna", "command": ["true"], "descriptors": "/nonexistent/s", **params}
             assert wire.refuse("agent.exec", **given)["data"]["type"] == name
-    assert is_alive(anna.daemon.pid)
+    assert is_alive(anna.process.pid)

@@ -105,7 +105,7 @@ def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(house
     house.ok("suspend", "anna", "--freeze")
     with house.wire() as wire:
         wire.ask("agent.resume", agent="anna")
-        house.daemon.wait(20)
+        house.process.wait(20)
     (work / "go").touch()
     house.start()
     assert house.wait("anna", "idle")["turn"]["result"] == "freed"
@@ -160,7 +160,7 @@ def test_a_frozen_agent_gives_its_slot_to_another_and_cannot_be_removed(house):
     assert refused.code == 1
     assert "is frozen" in refused.error
     assert house.ctl("shutdown", "--suspend").code == 0
-    assert house.daemon.wait(20) == 0
+    assert house.process.wait(20) == 0
     assert not house.sandboxed()
 
 
@@ -169,7 +169,7 @@ def test_a_shutdown_ends_a_frozen_turn_and_leaves_its_agent_to_its_name(daemon):
         daemon.held(name, daemon.workspace(name))
     daemon.ok("suspend", "anna", "--freeze")
     assert daemon.ctl("shutdown", "--suspend").code == 0
-    assert daemon.daemon.wait(20) == 0
+    assert daemon.process.wait(20) == 0
     assert not daemon.sandboxed()
     daemon.start()
     done = daemon.ctl("resume", "--all")

@@ -187,7 +187,7 @@ def test_what_is_accepted_on_a_full_disk_is_done_once_when_there_is_room(disk, u
             else:
                 accepted += 1
     assert refused, "the disk was full"
-    assert house.daemon.poll() is None
+    assert house.process.poll() is None
     assert house.ok("ls")[0]["name"] == "anna"
     disk.make_room()
     until(lambda: house.show("anna")["unread"] == 0 and house.show("anna")["state"] == "idle", "the work", patience=60)
@@ -340,7 +340,7 @@ def test_all_are_suspended_by_a_shutdown_on_a_full_disk(disk, until):
     house = disk.house
     hoarding(disk, until, "bert")
     house.ok("shutdown", "--suspend")
-    assert house.daemon.wait(20) == 0
+    assert house.process.wait(20) == 0
     assert not house.sandboxed()
     disk.make_room_in_caches()
     disk.start()

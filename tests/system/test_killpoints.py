@@ -66,7 +66,7 @@ def test_a_kill_while_old_output_goes_leaves_neither_half_of_it(house, until, po
         if house.ctl(*words, "--json").code == 3:
             revive(house, until, config)
             house.ctl(*words)
-    until(lambda: house.daemon.poll() is not None, "the kill")
+    until(lambda: house.process.poll() is not None, "the kill")
     revive(house, until, config)
     anna = house.wait("anna", "idle")
     until(lambda: house.events("anna", "history:dropped"), "the drop")
@@ -80,7 +80,7 @@ def test_a_kill_while_old_output_goes_leaves_neither_half_of_it(house, until, po
 
 
 def revive(house, until, config):
-    until(lambda: house.daemon.poll() is not None, "the daemon's death")
+    until(lambda: house.process.poll() is not None, "the daemon's death")
     house.start(config=config)
 
 

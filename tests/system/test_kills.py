@@ -107,7 +107,7 @@ def test_when_the_answer_comes_everything_is_gone(house, until):
     work = house.directory / "interrupt"
     until(lambda: len(house.sandboxed()) > 6, "another turn")
     assert house.ctl("shutdown", "--suspend").code == 0
-    assert house.daemon.wait(20) == 0
+    assert house.process.wait(20) == 0
     assert not house.sandboxed()
 
 

@@ -293,10 +293,10 @@ def test_landings_and_the_command_that_waits_for_them_survive_the_daemon(house, 
     for name in ("one", "two"):
         house.spawn(name, app, commit(f"{name}.txt"), "--clone")
     waiting = house.follow("merge", "one", "two", "--json")
-    wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {points[0]}")
+    wait_until(lambda: house.process.poll() is not None, f"the daemon dies {points[0]}")
     for point in points[1:]:
-        house.daemon = house.launch(environment={"SUBSTRAT_KILL_AT": point})
-        wait_until(lambda: house.daemon.poll() is not None, f"the daemon dies {point}")
+        house.process = house.launch(environment={"SUBSTRAT_KILL_AT": point})
+        wait_until(lambda: house.process.poll() is not None, f"the daemon dies {point}")
     house.start()
     out, _ = waiting.communicate(timeout=60)
     assert waiting.returncode == 0
@@ -462,7 +462,7 @@ def test_commits_that_the_agent_makes_during_a_landing_have_not_landed(house, ap
     wait_until((held / "begun").exists, "the move")
     house.ok("send", "fix", "--wait", commit("late.txt"))
     (held / "go").touch()
-    wait_until(lambda: house.daemon.poll() is not None, "the daemon dies")
+    wait_until(lambda: house.process.poll() is not None, "the daemon dies")
     house.start()
     out, _ = waiting.communicate(timeout=60)
     assert (json.loads(out)["outcome"], (app / "late.txt").exists()) == ("landed", False)

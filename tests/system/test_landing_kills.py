@@ -43,7 +43,7 @@ def ask(house, **asked):
 
 
 def is_dead(house):
-    return house.daemon.poll() is not None
+    return house.process.poll() is not None
 
 
 def is_settled(house):
@@ -87,13 +87,13 @@ def test_ten_land_or_bounce_in_order_with_the_daemon_killed_at_every_step(house,
     asked = {"agents": NAMES[::-1], "request": "the same", "outcomes": True}
     kills = 0
     for point in (*ASKED, *itertools.chain.from_iterable([STEPS, ALWAYS] * len(NAMES))):
-        house.daemon = house.launch(environment={"SUBSTRAT_KILL_AT": point})
+        house.process = house.launch(environment={"SUBSTRAT_KILL_AT": point})
         if point in ASKED:
             ask(house, **asked)
         wait_until(lambda: is_dead(house) or is_settled(house), f"the kill {point}", 3 * PATIENCE)
         if not is_dead(house):
             break
-        assert house.daemon.returncode == -9, house.log
+        assert house.process.returncode == -9, house.log
         kills += 1
     assert kills >= 50
     house.kill()

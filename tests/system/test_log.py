@@ -17,17 +17,17 @@ def logging(house):
     """Start a daemon that logs to a descriptor, which is closed here."""
 
     def start(descriptor):
-        house.daemon = subprocess.Popen(
+        house.process = subprocess.Popen(
             [PROGRAMS / "substratd", "--state-dir", house.state, "--runtime-dir", house.runtime],
             env=house.environment(SUBSTRAT_AGENT_BINARY=str(house.agent)),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=descriptor,
         )  # fmt: skip
         os.close(descriptor)
-        house.daemon.log = house.directory / "nothing.log"
-        house.daemon.log.write_text("")
-        house._started.append(house.daemon)
+        house.process.log = house.directory / "nothing.log"
+        house.process.log.write_text("")
+        house._started.append(house.process)
         house.ready()
-        return house.daemon
+        return house.process
 
     return start
 

@@ -445,7 +445,7 @@ def test_another_agent_has_none_of_its_listeners_and_keeps_no_daemon_from_enteri
 @pytest.mark.slow
 @BOTH_FORMS
 def test_nothing_is_left(net, until):
-    descriptors = Path(f"/proc/{net.daemon.pid}/fd")
+    descriptors = Path(f"/proc/{net.process.pid}/fd")
     run(net, "anna", CURL + "http://www.allowed.test/")
     before = len(list(descriptors.iterdir()))
     run(net, "bert", CURL + "http://www.allowed.test/", CURL + "http://evil.test/")

@@ -37,7 +37,7 @@ def test_waits_go_on_with_the_next_daemon(daemon, until):
 @pytest.mark.slow
 def test_a_stopped_daemon_keeps_no_wait_beyond_its_time(daemon):
     daemon.held("anna", (workspace := daemon.workspace()))
-    os.kill(daemon.daemon.pid, signal.SIGSTOP)
+    os.kill(daemon.process.pid, signal.SIGSTOP)
     try:
         done = daemon.ctl("wait", "anna", "--timeout", "3")
         assert (done.code, done.out) == (124, "")
@@ -45,7 +45,7 @@ def test_a_stopped_daemon_keeps_no_wait_beyond_its_time(daemon):
         process = daemon.follow("send", "anna", "/say later")
         assert b"has not answered for 2 s; still waiting" in process.stderr.readline()
     finally:
-        os.kill(daemon.daemon.pid, signal.SIGCONT)
+        os.kill(daemon.process.pid, signal.SIGCONT)
     assert process.wait(20) == 0
     (workspace / "go").touch()
     assert daemon.wait("anna", "idle")["state"] == "idle"

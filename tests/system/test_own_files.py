@@ -72,7 +72,7 @@ def refusals(house, until, name, kinds):
     refused = 0
     for kind in kinds:
         KINDS[kind](path)
-        process = house.daemon = house.launch()
+        process = house.process = house.launch()
         until(lambda process=process: process.poll() is not None or answers(house), f"an answer or the end: {kind}, {name}")
         if process.poll() is None:
             assert [agent["name"] for agent in house.ok("ls")] == ["anna"], (name, kind)

@@ -249,7 +249,7 @@ def test_a_file_that_an_agent_keeps_ends_its_turn_also_by_the_next_daemon(house)
     (work / "new").write_bytes((work / ".git/config").read_bytes())
     wait_until((work / "has-it").exists, "the agent's hold on it")
     os.replace(work / "new", work / ".git/config")
-    assert house.daemon.wait(20) == -signal.SIGKILL
+    assert house.process.wait(20) == -signal.SIGKILL
     house.start(agent=program)
     said = f"{work}/.git/config was replaced on the host, and may be open in the sandbox or has another name"
     assert said in agent.wait_told("workspace:touched")[0]
@@ -335,7 +335,7 @@ def test_what_is_replaced_before_the_freeze_that_a_killed_daemon_has_only_noted_
     house.start(agent=program, environment={"SUBSTRAT_KILL_AT": "before: sandbox frozen"})
     agent = Agent(house).start()
     house.ctl("suspend", "agent", "--freeze")
-    assert house.daemon.wait(20) == -signal.SIGKILL
+    assert house.process.wait(20) == -signal.SIGKILL
     agent.git("config", "user.name", "Bert")
     assert agent.tries((".git/config", "[core]\n\tfsmonitor = touch stolen\n")) == ["written"]
     house.start(agent=program)
@@ -362,7 +362,7 @@ def test_a_daemon_that_is_killed_while_it_holds_a_sandbox_is_followed_by_one_tha
     house.start(agent=program, environment={"SUBSTRAT_KILL_AT": point})
     agent = Agent(house).start()
     agent.git("config", "user.name", point)
-    assert house.daemon.wait(20) == -signal.SIGKILL
+    assert house.process.wait(20) == -signal.SIGKILL
     house.start(agent=program)
     wait_frozen(agent)
     house.ok("resume", "agent")

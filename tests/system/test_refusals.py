@@ -169,16 +169,16 @@ def test_sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(h
     assert house.spawn("anna", work, "x")["turn"]["result"] == "first"
 
     house.config.write_text(f'[agent]\nbinary = "{second}"\n')
-    house.daemon.send_signal(signal.SIGHUP)
+    house.process.send_signal(signal.SIGHUP)
     until(lambda: "reload" in house.log, "the reload")
     assert house.spawn("bert", work, "x")["turn"]["result"] == "second"
 
     before = len(house.log)
     house.config.write_text('[agent]\nmodle = "x"\n')
-    house.daemon.send_signal(signal.SIGHUP)
+    house.process.send_signal(signal.SIGHUP)
     until(lambda: "modle" in house.log[before:], "the complaint")
     assert house.spawn("carl", work, "x")["turn"]["result"] == "second"
-    assert house.daemon.poll() is None
+    assert house.process.poll() is None
 
 
 # The state directory
@@ -188,7 +188,7 @@ def test_a_second_daemon_on_one_state_directory_says_who_holds_it(daemon):
     daemon.spawn("anna", daemon.workspace())
     code, said = daemon.refused(arguments=("--runtime-dir", str(daemon.runtime / "second")))
     assert code == 1, said
-    assert str(daemon.daemon.pid) in said
+    assert str(daemon.process.pid) in said
     assert str(daemon.state) in said
     assert "Traceback" not in said
     code, said = daemon.refused()
@@ -201,9 +201,9 @@ def test_a_child_of_a_dead_daemon_that_has_its_lock_yet_is_waited_for(daemon, un
     daemon.kill()
     with (daemon.state / "lock").open("r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        daemon.daemon = daemon.launch()
-        until(lambda: str(daemon.state / "lock") in descriptors(daemon.daemon.pid), "the look at the lock")
-        assert daemon.daemon.poll() is None
+        daemon.process = daemon.launch()
+        until(lambda: str(daemon.state / "lock") in descriptors(daemon.process.pid), "the look at the lock")
+        assert daemon.process.poll() is None
         fcntl.flock(lock, fcntl.LOCK_UN)
         daemon.ready()
 

@@ -14,7 +14,7 @@ def test_a_child_that_ends_while_its_parent_is_being_ended_stops_nobody(house, u
     house.ok("end", "anna", "--alone")
     assert house.wait("child")["turn"]["outcome"] == "success"
     assert house.show("anna")["state"] == "ended"
-    assert house.daemon.poll() is None
+    assert house.process.poll() is None
 
 
 def test_a_result_that_an_earlier_daemon_read_still_counts(house, until):
@@ -60,7 +60,7 @@ def test_a_second_daemon_cannot_take_the_sockets(house):
     house.start()
     code, said = house.refused(arguments=["--state-dir", house.directory / "another"])
     assert code == 1
-    assert str(house.daemon.pid) in said
+    assert str(house.process.pid) in said
     assert house.ok("ls") == []
 
 

@@ -100,7 +100,7 @@ def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house,
         house.spawn(name, app, "/shell echo one > u.txt", "--clone")
         house.ok("send", name, "--wait", "/shell echo two > u.txt; echo b > b.txt")
         assert house.ctl("restore", name, "--turn", "1").code == 3, point
-        wait_until(lambda: house.daemon.poll() is not None, f"the kill {point}")
+        wait_until(lambda: house.process.poll() is not None, f"the kill {point}")
         if number:
             with closing(sqlite3.connect(house.state / "substrat.db")) as db, db:
                 assert db.execute("UPDATE clones SET stage = 'ready' WHERE stage = 'restoring'").rowcount == 1

@@ -33,7 +33,7 @@ finish()
 
 def opened(house):
     """What the daemon has open, how many of each, without what only says which of its kind it is."""
-    place = f"/proc/{house.daemon.pid}/fd"
+    place = f"/proc/{house.process.pid}/fd"
     found = Counter[str]()
     for name in os.listdir(place):
         with suppress(FileNotFoundError):  # closed since
@@ -93,7 +93,7 @@ def test_a_shortage_holds_turns_back_and_says_which_limit_to_raise(house, until)
     house.spawn("anna", work, "/say hi", "--network", "none")
     wires = []
     try:
-        while len(os.listdir(f"/proc/{house.daemon.pid}/fd")) < LIMIT - LIMIT // 4 + 8:
+        while len(os.listdir(f"/proc/{house.process.pid}/fd")) < LIMIT - LIMIT // 4 + 8:
             wires.append(Wire(house.socket))
         house.ok("send", "anna", "/say hi")
         (event,) = until(lambda: house.events("anna", "turn:waiting"), "the reason")
@@ -143,16 +143,16 @@ def test_a_turn_that_finds_no_descriptor_says_so_wherever_it_is(house, until, ro
     work = house.workspace(git=True)
     house.spawn("anna", work, "/say hi", "--network", "filtered")
     before = opened(house)
-    limits = resource.prlimit(house.daemon.pid, resource.RLIMIT_NOFILE)
+    limits = resource.prlimit(house.process.pid, resource.RLIMIT_NOFILE)
     for room in rooms:
         with Wire(house.socket) as wire:
             since = wire.call("events.read", agent="anna", since=0)["cursor"]
-            highest = max(map(int, os.listdir(f"/proc/{house.daemon.pid}/fd")))
-            resource.prlimit(house.daemon.pid, resource.RLIMIT_NOFILE, (highest + room, limits[1]))
+            highest = max(map(int, os.listdir(f"/proc/{house.process.pid}/fd")))
+            resource.prlimit(house.process.pid, resource.RLIMIT_NOFILE, (highest + room, limits[1]))
             wire.call("agent.send", agent="anna", prompt="/say hello")
             (said, *_) = until(lambda wire=wire, since=since: told(wire, since), "what is said")
-            resource.prlimit(house.daemon.pid, resource.RLIMIT_NOFILE, limits)
-            house.daemon.send_signal(signal.SIGHUP)  # turns that wait are admitted at once
+            resource.prlimit(house.process.pid, resource.RLIMIT_NOFILE, limits)
+            house.process.send_signal(signal.SIGHUP)  # turns that wait are admitted at once
             for verb in ("suspend", "resume"):  # and one that failed doesn't wait for its next try
                 wire.call(f"agent.{verb}", agent="anna")
         assert "limit of open files" in said or "success" in said, (room, said)

@@ -143,8 +143,8 @@ def test_the_daemon_killed_again_and_again(house, until):
 def test_sigterm_and_sigint_are_the_end_of_the_daemon_not_of_its_turns(house, until):
     work = counting(house, until)
     for number in (signal.SIGTERM, signal.SIGINT):
-        house.daemon.send_signal(number)
-        assert house.daemon.wait(20) in {0, 130}, number
+        house.process.send_signal(number)
+        assert house.process.wait(20) in {0, 130}, number
         assert "Traceback" not in house.log
         assert not house.socket.exists() or house.ctl("ls").code == 3
         reached = count(work)

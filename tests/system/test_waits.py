@@ -66,7 +66,7 @@ def test_a_daemon_killed_around_the_childs_last_turn_wakes_the_parent_once(house
     spawn(house, work, ["kid"])
     until(lambda: house.show("lead")["state"] == "idle", "the lead's first turn")
     (work / "kid").touch()
-    until(lambda: house.daemon.poll() is not None, "the kill")
+    until(lambda: house.process.poll() is not None, "the kill")
     house.start()
     assert house.ctl("wait", "lead").code == 0
     assert house.show("lead")["turn"]["number"] == 2

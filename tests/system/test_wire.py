@@ -29,7 +29,7 @@ def test_objects_on_the_wire_are_those_of_the_command_line(daemon):
         assert page["cursor"] == page["events"][-1]["cursor"]
         assert wire.call("events.read", since=page["cursor"])["events"] == []
         status = wire.call("daemon.status")
-        assert (status["pid"], status["agents"], status["running"]) == (daemon.daemon.pid, 1, 0)
+        assert (status["pid"], status["agents"], status["running"]) == (daemon.process.pid, 1, 0)
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_a_client_that_stops_reading_costs_only_itself(house):
 
 def memory(house):
     """The daemon's resident memory in KiB."""
-    status = Path(f"/proc/{house.daemon.pid}/status").read_text()
+    status = Path(f"/proc/{house.process.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0])
 
 
@@ -91,7 +91,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_wait(daemon):
 def test_shutdown_answers_before_the_end(daemon):
     with daemon.wire() as wire:
         wire.call("daemon.shutdown")
-        assert daemon.daemon.wait(20) == 0
+        assert daemon.process.wait(20) == 0
     assert "Traceback" not in daemon.log
 
 
