@@ -21,8 +21,8 @@ from tests.support.wire import Wire
 class Caller:
     """A caller of `agent.exec`, who lends the daemon descriptors. What the command writes can be read from `out`."""
 
-    def __init__(self, daemon):
-        self.path = str(daemon.root / "caller")
+    def __init__(self, running):
+        self.path = str(running.root / "caller")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.settimeout(PATIENCE)
         self.listener.bind(self.path)
@@ -184,7 +184,7 @@ def house(tmp_path):
 
 
 @pytest.fixture
-def daemon(house):
+def running(house):
     """A house with a running daemon."""
     return house.start()
 
@@ -207,15 +207,20 @@ def idle_wire(idle):
 
 
 @pytest.fixture
-def wire(daemon):
+def wire(running):
     """A connection that has said hello."""
-    with daemon.wire() as found:
+    with running.wire() as found:
         yield found
 
 
 @pytest.fixture
-def caller(daemon):
+def caller(running):
     """A caller who lends the daemon descriptors for `agent.exec`."""
-    found = Caller(daemon)
+    found = Caller(running)
     yield found
     found.close()
+
+
+@pytest.fixture
+def daemon(running):
+    return running

@@ -13,14 +13,14 @@ LIMITS = {"time_limit": 0, "silence_limit": 900}
 
 
 @rule("P-OBJ-1", "P-OBJ-2", "P-TURN-1")
-def test_an_object_has_all_its_members_always(wire, daemon):
+def test_an_object_has_all_its_members_always(wire, running):
     members = document.column("The agent object", "member")
     turn_members = document.column("The turn object", "member")
-    before = daemon.spawn(wire)
+    before = running.spawn(wire)
     assert list(before) == members
     assert (before["session_id"], before["parent"], before["turn"]) == (None, None, None)
-    during = daemon.hold(wire, "bert")
-    daemon.release()
+    during = running.hold(wire, "bert")
+    running.release()
     after = wire.call("agent.wait", agents=["bert"])[0]
     assert list(during) == [*members, *LIMITS]
     assert list(after) == members
@@ -37,9 +37,9 @@ def test_an_object_has_all_its_members_always(wire, daemon):
 
 
 @rule("P-OBJ-3")
-def test_only_answers_about_one_agents_turn_have_its_result(wire, daemon):
-    daemon.run(wire, prompt=f"/say {'r' * 5000}")
-    daemon.run(wire, "bert", prompt=f"/stderr {'e' * 5000}\n/exit 3")
+def test_only_answers_about_one_agents_turn_have_its_result(wire, running):
+    running.run(wire, prompt=f"/say {'r' * 5000}")
+    running.run(wire, "bert", prompt=f"/stderr {'e' * 5000}\n/exit 3")
     by_name = {name: [wire.call("agent.show", agent=name)] for name in ("anna", "bert")}
     for name, whole in by_name.items():
         whole.append(wire.call("agent.wait_message", agent=name))
@@ -62,20 +62,20 @@ def test_only_answers_about_one_agents_turn_have_its_result(wire, daemon):
     assert wire.call("agent.show", agent="anna")["turn"]["result"] == "more"
 
 
-def test_a_list_has_the_members_that_are_asked_for(wire, daemon):
-    agent = daemon.spawn(wire)
+def test_a_list_has_the_members_that_are_asked_for(wire, running):
+    agent = running.spawn(wire)
     assert wire.call("agent.list", fields=["name", "id"]) == [{"name": agent["name"], "id": agent["id"]}]
     assert wire.call("agent.list", fields=[]) == [agent]
     assert wire.refused("agent.list", fields=["name", "colour"]) == "InvalidParams"
 
 
 @rule("P-TURN-1")
-def test_each_prompt_has_a_turn_of_its_own(wire, daemon):
-    first = daemon.hold(wire)["turn"]
+def test_each_prompt_has_a_turn_of_its_own(wire, running):
+    first = running.hold(wire)["turn"]
     sent = [wire.call("agent.send", agent="anna", prompt=f"/say {word}") for word in ("one", "two")]
     assert [answer["agent"]["unread"] for answer in sent] == [1, 2]
     assert all(answer["agent"]["turn"] == first for answer in sent), "one turn at a time"
-    daemon.release()
+    running.release()
     turns = [wire.call("agent.wait_message", agent="anna", message=answer["message"])["turn"] for answer in sent]
     assert [(turn["number"], turn["result"]) for turn in turns] == [(2, "one"), (3, "two")]
     again = wire.call("agent.wait_message", agent="anna", message=sent[0]["message"])["turn"]
@@ -83,8 +83,8 @@ def test_each_prompt_has_a_turn_of_its_own(wire, daemon):
 
 
 @rule("P-NAME-1")
-def test_names(wire, daemon):
-    work = str(daemon.workspace)
+def test_names(wire, running):
+    work = str(running.workspace)
     for name in ("a", "0", "A.b-c_d", "x" * 64):
         agent = wire.call("agent.spawn", workspace=work, name=name)
         assert wire.call("agent.show", agent=name) == wire.call("agent.show", agent=agent["id"]) == {**agent, **LIMITS}
@@ -99,11 +99,11 @@ def test_names(wire, daemon):
 
 
 @rule("P-QUEUE-1", "P-QUEUE-2")
-def test_the_queue_of_a_login_that_is_held_is_listed_in_its_order(wire, daemon):
+def test_the_queue_of_a_login_that_is_held_is_listed_in_its_order(wire, running):
     assert wire.call("queue.try") == []
-    daemon.run(wire, "greedy", prompt="/shell true\n/fail quota")
+    running.run(wire, "greedy", prompt="/shell true\n/fail quota")
     for name, priority in (("first", None), ("last", "low"), ("urgent", "high")):
-        daemon.spawn(wire, name, prompt="/say hello", priority=priority)
+        running.spawn(wire, name, prompt="/say hello", priority=priority)
     queue, (gate,) = wire.call("queue.list"), wire.call("queue.gates")
     assert [list(place) for place in queue] == [list(QueuedObject.__annotations__)] * 3
     assert [(place["position"], place["agent"], place["priority"]) for place in queue] == [
@@ -120,9 +120,9 @@ def test_the_queue_of_a_login_that_is_held_is_listed_in_its_order(wire, daemon):
 
 
 @rule("P-WAIT-1")
-def test_waiting(wire, daemon):
-    daemon.spawn(wire)
-    daemon.hold(wire, "bert")
+def test_waiting(wire, running):
+    running.spawn(wire)
+    running.hold(wire, "bert")
     assert wire.call("agent.wait", agents=[]) == []
     assert wire.call("agent.wait", agents=["anna"], until=[], timeout=0)[0]["state"] == "idle"
     both = wire.call("agent.wait", agents=["bert", "anna"], until=["running", "idle"])
@@ -133,17 +133,17 @@ def test_waiting(wire, daemon):
     assert wire.refused("agent.wait_message", agent="anna") == "NotFound"
     assert wire.call("agent.show", agent="bert")["state"] == "running", "it goes on"
     wait = wire.ask("agent.wait", agents=["anna"], until=["ended"])
-    with daemon.wire() as other:
+    with running.wire() as other:
         other.call("agent.rm", agent="anna")
     assert wire.answer(wait)["error"]["data"]["type"] == "NotFound"
 
 
 @rule("P-WAIT-2")
-def test_waits_for_other_agents_are_listed_until_those_have_finished(wire, daemon):
+def test_waits_for_other_agents_are_listed_until_those_have_finished(wire, running):
     assert wire.call("wait.list") == []
     kid = json.dumps({"name": "kid", "prompt": "/shell while [ ! -e go ]; do sleep 0.02; done"})
     script = f"/tool spawn_agent {kid}\n" + '/tool wait_agents {"mode": "any", "timeout_s": 1000, "note": "n"}'
-    daemon.spawn(wire, "lead", prompt=script)
+    running.spawn(wire, "lead", prompt=script)
     wire.call("agent.wait", agents=["lead"], until=["idle"])
     (wait,) = wire.call("wait.list", agents=["lead", "lead"])
     assert list(wait) == list(WaitObject.__annotations__)
@@ -151,17 +151,17 @@ def test_waits_for_other_agents_are_listed_until_those_have_finished(wire, daemo
     assert wire.call("wait.list", agents=["kid"]) == []
     assert wire.refused("wait.list", agents=["nemo"]) == "NotFound"
     assert wire.refused("agent.wait", agents=["lead"], timeout=0.01) == "WaitTimedOut"
-    (daemon.workspace / "go").touch()
+    (running.workspace / "go").touch()
     (lead,) = wire.call("agent.wait", agents=["lead"])
     assert (lead["waits"], lead["turn"]["number"]) == (0, 2)
 
 
 @rule("P-STOP-1")
-def test_a_stop_is_answered_when_the_processes_are_gone(wire, daemon):
+def test_a_stop_is_answered_when_the_processes_are_gone(wire, running):
     for method, state in (("suspend", "suspended"), ("interrupt", "idle"), ("end", "ended")):
-        daemon.hold(wire, method, before=f"/shell sleep 600 & echo $! > {daemon.workspace}/pid\n")
+        running.hold(wire, method, before=f"/shell sleep 600 & echo $! > {running.workspace}/pid\n")
         agent = wire.call(f"agent.{method}", agent=method)
-        assert processes(daemon.workspace) == [], method
+        assert processes(running.workspace) == [], method
         assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
 
 
@@ -178,8 +178,8 @@ def processes(workspace):
 
 
 @rule("P-STOP-2")
-def test_asking_twice_and_asking_too_much(wire, daemon):
-    daemon.spawn(wire)
+def test_asking_twice_and_asking_too_much(wire, running):
+    running.spawn(wire)
     assert wire.refused("agent.interrupt", agent="anna") == "Refused"
     assert [wire.call("agent.suspend", agent="anna")["state"] for _ in range(2)] == ["suspended"] * 2
     assert wire.call("agent.resume", agent="anna")["message"] is None
@@ -195,7 +195,7 @@ def test_asking_twice_and_asking_too_much(wire, daemon):
     for method, more in (("send", {"prompt": "x"}), ("resume", {}), ("suspend", {}), ("interrupt", {})):
         assert wire.refused(f"agent.{method}", agent="anna", **more) == "Refused"
     assert wire.pages() == before
-    daemon.hold(wire, "bert")
+    running.hold(wire, "bert")
     assert wire.refused("agent.rm", agent="bert") == "Refused"
 
 

@@ -42,10 +42,10 @@ def test_cursors_grow_for_ever(house):
 
 
 @rule("P-EVENT-3", "P-EVENT-4")
-def test_since_and_pages(wire, daemon):
+def test_since_and_pages(wire, running):
     assert wire.call("events.read") == {"events": [], "cursor": 0}
-    daemon.run(wire)
-    daemon.run(wire, "bert", prompt="/emit 20 10")
+    running.run(wire)
+    running.run(wire, "bert", prompt="/emit 20 10")
     everything = wire.pages()
     last = everything[-1]["cursor"]
     assert wire.call("events.read", since=0)["events"] == wire.call("events.read", since=None)["events"] == everything
@@ -66,8 +66,8 @@ def test_since_and_pages(wire, daemon):
 
 
 @rule("P-EVENT-5", "P-EVENT-6", "P-EVENT-8")
-def test_an_event_is_its_line(wire, daemon):
-    agent = daemon.run(wire, prompt="/think hm\n/say hello\n/shell echo out")
+def test_an_event_is_its_line(wire, running):
+    agent = running.run(wire, prompt="/think hm\n/say hello\n/shell echo out")
     plain = wire.pages()
     assert all(list(event) == document.column("Events", "member") for event in plain)
     known = {row[0] for rows in document.tables(document.sections()["Kinds"]) for row in rows[1:]}
@@ -75,7 +75,7 @@ def test_an_event_is_its_line(wire, daemon):
     full = wire.pages(lines=True)
     of_agent = [event for event in full if "line" in event]
     assert [{name: event[name] for name in document.column("Events", "member")} for event in full] == plain
-    output = (daemon.state / "agents" / agent["id"] / "turns" / "1" / "stdout").read_bytes()
+    output = (running.state / "agents" / agent["id"] / "turns" / "1" / "stdout").read_bytes()
     lines = [base64.b64decode(event["line"]) for event in of_agent]
     assert b"".join(lines) == output
     assert [event["line_size"] for event in of_agent] == [len(line) for line in lines]
@@ -105,16 +105,16 @@ def test_what_nobody_knows_has_a_kind():
 
 
 @rule("P-FRAME-6", "P-EVENT-4", "P-EVENT-9")
-def test_a_page_of_long_events_is_short_and_a_line_that_is_too_long_is_cut(wire, daemon):
-    daemon.run(wire, prompt="/emit 1 5200000")
+def test_a_page_of_long_events_is_short_and_a_line_that_is_too_long_is_cut(wire, running):
+    running.run(wire, prompt="/emit 1 5200000")
     wire.call("events.subscribe", since=0, lines=True)
     sizes = [0]
     while max(sizes) < 16 * 1024**2:  # a line from the daemon may be longer than one to it
         line = wire.receive_line()
         sizes.append(len(line))
         assert json.loads(line)["params"]["event"]["kind"] != "turn:ended", "no line was that long"
-    with daemon.wire() as other:
-        daemon.run(other, "bert", prompt="/emit 1 8500000")
+    with running.wire() as other:
+        running.run(other, "bert", prompt="/emit 1 8500000")
         page, everything = other.call("events.read")["events"], other.pages()
         events = other.pages(agent="bert", lines=True)
     assert page == everything[: len(page)]
@@ -140,8 +140,8 @@ def test_a_page_of_long_events_is_short_and_a_line_that_is_too_long_is_cut(wire,
 
 
 @rule("P-EVENT-11")
-def test_causes_are_older_than_their_effects(wire, daemon):
-    daemon.run(wire, prompt='/tool spawn_agent {"prompt": "/say hi", "name": "child"}')
+def test_causes_are_older_than_their_effects(wire, running):
+    running.run(wire, prompt='/tool spawn_agent {"prompt": "/say hi", "name": "child"}')
     wire.call("agent.wait", agents=["child", "anna"], timeout=PATIENCE)
     events = wire.call("events.read")["events"]
     assert all(event["cause"] is None or event["cause"] < event["cursor"] for event in events)
@@ -169,9 +169,9 @@ def test_an_event_outlives_its_line(house):
 
 
 @rule("P-SUB-1")
-def test_stored_events_then_new_ones(wire, daemon):
-    with daemon.wire() as other:
-        daemon.run(other)
+def test_stored_events_then_new_ones(wire, running):
+    with running.wire() as other:
+        running.run(other)
         stored = other.pages()
         request = wire.request("events.subscribe", since=stored[2]["cursor"])
         wire.send(request)
@@ -185,14 +185,14 @@ def test_stored_events_then_new_ones(wire, daemon):
 
 
 @rule("P-SUB-2", "P-SUB-5")
-def test_subscriptions_side_by_side(wire, daemon):
+def test_subscriptions_side_by_side(wire, running):
     numbers = [wire.call("events.subscribe", since=0)["subscription"] for _ in range(64)]
     assert len(set(numbers)) == 64
     assert wire.refused("events.subscribe") == "TooManyRequests"
     wire.call("events.unsubscribe", subscription=numbers[0])
     assert wire.call("events.subscribe", since=0)["subscription"] not in numbers
-    with daemon.wire() as other:
-        daemon.spawn(other)
+    with running.wire() as other:
+        running.spawn(other)
         expected = other.pages()
     numbers = [*numbers[1:], max(numbers) + 1]
     seen: dict[int, list[dict]] = {number: [] for number in numbers}
@@ -204,11 +204,11 @@ def test_subscriptions_side_by_side(wire, daemon):
 
 
 @rule("P-SUB-3")
-def test_after_the_end_nothing_comes(wire, daemon):
-    daemon.spawn(wire)
+def test_after_the_end_nothing_comes(wire, running):
+    running.spawn(wire)
     one = wire.call("events.subscribe", since=0)["subscription"]
     two = wire.call("events.subscribe", agent="anna", since=0)["subscription"]
-    with daemon.wire() as other:
+    with running.wire() as other:
         wire.call("events.unsubscribe", subscription=one)
         wire.notifications.clear()
         other.call("agent.send", agent="anna", prompt="/emit 50 10")
@@ -217,7 +217,7 @@ def test_after_the_end_nothing_comes(wire, daemon):
         while not wire.notifications or wire.notifications[-1]["params"]["event"]["cursor"] != expected[-1]["cursor"]:
             wire.notifications.append(wire.receive())
         other.call("agent.rm", agent="anna")
-        daemon.run(other, "bert")
+        running.run(other, "bert")
         wire.call("daemon.status")
     assert {message["params"]["subscription"] for message in wire.notifications} == {two}
     assert {message["params"]["event"]["cursor"] for message in wire.notifications} <= {
@@ -229,11 +229,11 @@ def test_after_the_end_nothing_comes(wire, daemon):
 
 
 @rule("P-SUB-4")
-def test_a_client_that_stops_reading_costs_only_itself(wire, daemon):
-    with daemon.wire() as lazy:
+def test_a_client_that_stops_reading_costs_only_itself(wire, running):
+    with running.wire() as lazy:
         lazy.call("events.subscribe", since=0)
         lazy.ask("events.read")
-        daemon.run(wire, prompt="/emit 800 3000")
+        running.run(wire, prompt="/emit 800 3000")
         assert wire.call("agent.show", agent="anna")["turn"]["outcome"] == "success"
         everything = wire.pages()
         size = sum(len(json.dumps(event)) for event in everything)

@@ -9,8 +9,8 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def anna(daemon, wire):
-    wire.call("agent.spawn", workspace=str(daemon.workspace), name="anna", network="none")
+def anna(running, wire):
+    wire.call("agent.spawn", workspace=str(running.workspace), name="anna", network="none")
 
 
 def ask(wire, caller, *command, **more):
@@ -58,13 +58,13 @@ def test_a_caller_that_closes_its_connection(wire, anna, caller):
 
 
 @rule("P-EXEC-3")
-def test_a_daemon_that_is_killed(wire, anna, caller, daemon):
+def test_a_daemon_that_is_killed(wire, anna, caller, running):
     ask(wire, caller, "sh", "-c", "setsid sleep 1000 & echo ready; sleep 1000")
     caller.lend()
     assert caller.out.readline() == b"ready\n"
-    daemon.kill()
+    running.kill()
     assert caller.out.read() == b""
-    wait_until(daemon._nothing_left, "the end of the sandbox")
+    wait_until(running._nothing_left, "the end of the sandbox")
 
 
 @rule("P-EXEC-4")

@@ -12,17 +12,17 @@ def totals(wire):
     return {name: found[name] for name in TOTALS}
 
 
-def test_totals_survive_the_daemons_death_and_their_agents(wire, daemon):
-    daemon.spawn(wire, "anna", '/shell true\n/shell true\n/tool send_message {"to": "operator", "text": "hi"}\n/say done')
-    daemon.run(wire, "bert", "/exit 3")
+def test_totals_survive_the_daemons_death_and_their_agents(wire, running):
+    running.spawn(wire, "anna", '/shell true\n/shell true\n/tool send_message {"to": "operator", "text": "hi"}\n/say done')
+    running.run(wire, "bert", "/exit 3")
     wire.call("agent.wait", agents=["anna"], timeout=PATIENCE)
-    daemon.hold(wire, "carl", before="/shell true\n")
+    running.hold(wire, "carl", before="/shell true\n")
     # The program looks a tool's schema up before it calls it, which is a call too.
     wait_until(lambda: totals(wire)["tool_calls"] == 6, "the count of the calls")
-    daemon.kill()
-    daemon.start()
-    with daemon.wire() as again:
-        daemon.release()
+    running.kill()
+    running.start()
+    with running.wire() as again:
+        running.release()
         again.call("agent.wait", agents=["carl"], timeout=PATIENCE)
         before = totals(again)
         assert before["turns"] == {"success": 2, "error": 1, "interrupted": 0, "timed_out": 0, "lost": 0}
@@ -39,19 +39,19 @@ def test_totals_survive_the_daemons_death_and_their_agents(wire, daemon):
             again.call("agent.end", agent=name)
             again.call("agent.rm", agent=name)
         assert totals(again) == before
-    daemon.kill()
-    daemon.start()
-    with daemon.wire() as last:
+    running.kill()
+    running.start()
+    with running.wire() as last:
         assert totals(last) == before
         found = last.call("daemon.metrics")
         assert found["cursor"] > 0
         assert sum(found["agents"].values()) == 0
 
 
-def test_now_is_counted_when_it_is_asked_for(wire, daemon):
-    daemon.hold(wire, "anna", before='/tool ask_operator {"question": "which way?"}\n')
-    daemon.run(wire, "bert")
-    daemon.spawn(wire, "carl", prompt=None)
+def test_now_is_counted_when_it_is_asked_for(wire, running):
+    running.hold(wire, "anna", before='/tool ask_operator {"question": "which way?"}\n')
+    running.run(wire, "bert")
+    running.spawn(wire, "carl", prompt=None)
     wait_until(lambda: wire.call("inbox.list"), "the question")
     found = wire.call("daemon.metrics")
     assert list(found) == list(MetricsObject.__annotations__)
@@ -62,4 +62,4 @@ def test_now_is_counted_when_it_is_asked_for(wire, daemon):
     assert kinds == {("answer", "urgent"): 1, ("idle", "info"): 2}
     assert (found["questions"], found["queued"], found["waits"]) == (1, 0, 0)
     assert found["state_bytes"] > 0
-    daemon.release()
+    running.release()

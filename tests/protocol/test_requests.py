@@ -53,39 +53,39 @@ def test_an_answer_without_a_request_has_no_id(idle_wire):
 
 
 @rule("P-REQ-3")
-def test_an_id_in_flight_is_taken(wire, daemon):
-    daemon.hold(wire)
+def test_an_id_in_flight_is_taken(wire, running):
+    running.hold(wire)
     wait = request("agent.wait", params={"agents": ["anna"]})
     wire.send(wait)
     assert wire.error(request()) == ("r", "InvalidRequest")
-    daemon.release()
+    running.release()
     (agent,) = wire.receive()["result"]
     assert agent["name"] == "anna"
     assert len(wire.exchange(request())["result"]) == 1, "it is free again"
 
 
 @rule("P-REQ-4")
-def test_the_sixty_fifth_request_is_refused(wire, daemon):
-    daemon.hold(wire)
+def test_the_sixty_fifth_request_is_refused(wire, running):
+    running.hold(wire)
     for number in range(64):
         wire.send(request("agent.wait", id=number, params={"agents": ["anna"]}))
-    spawn = request("agent.spawn", params={"workspace": str(daemon.workspace), "name": "bert"})
+    spawn = request("agent.spawn", params={"workspace": str(running.workspace), "name": "bert"})
     assert wire.error(spawn) == ("r", "TooManyRequests")
-    with daemon.wire() as other:
+    with running.wire() as other:
         assert [agent["name"] for agent in other.call("agent.list")] == ["anna"]
-    daemon.release()
+    running.release()
     assert sorted(wire.receive()["id"] for _ in range(64)) == list(range(64))
     assert wire.exchange(spawn)["result"]["name"] == "bert"
 
 
 @rule("P-REQ-5")
-def test_a_long_request_holds_up_no_other(wire, daemon):
-    daemon.hold(wire)
+def test_a_long_request_holds_up_no_other(wire, running):
+    running.hold(wire)
     wire.send(
         request("agent.wait", id="long", params={"agents": ["anna"]}), request("daemon.status", id="short"),
     )  # fmt: skip
     assert wire.receive()["id"] == "short"
-    daemon.release()
+    running.release()
     assert wire.receive()["id"] == "long"
 
 
@@ -96,8 +96,8 @@ def test_there_is_no_other_method(idle_wire):
 
 
 @rule("P-REQ-7")
-def test_parameters_of_every_method(wire, daemon):
-    daemon.spawn(wire)
+def test_parameters_of_every_method(wire, running):
+    running.spawn(wire)
     wrong = {
         "string": 7, "integer": "1", "number": "1", "boolean": 1, "strings": ["a", 7], "states": ["asleep"],
         "integers": ["a"],
@@ -159,9 +159,9 @@ def test_an_error_has_its_three_members(idle_wire):
 
 
 @rule("P-ERR-2")
-def test_what_is_refused_has_changed_nothing(wire, daemon):
-    agent = daemon.spawn(wire)
-    work = str(daemon.workspace)
+def test_what_is_refused_has_changed_nothing(wire, running):
+    agent = running.spawn(wire)
+    work = str(running.workspace)
     before = wire.pages()
     refusals = {
         "NameTaken": {"workspace": work, "name": "anna", "prompt": "x"},
@@ -218,45 +218,45 @@ async def test_a_client_ignores_what_it_does_not_know(tmp_path):
             nursery.cancel_scope.cancel()
 
 
-def question(wire, daemon, name):
+def question(wire, running, name):
     """Let an agent ask the operator something; returns the question's number."""
-    daemon.run(wire, f"{name}-asks", '/tool ask_operator {"question": "shall I?"}')
+    running.run(wire, f"{name}-asks", '/tool ask_operator {"question": "shall I?"}')
     number = wire.call("inbox.list")[-1]["id"]
     if name == "for-inbox-list":
         wire.call("inbox.dismiss", id=number)
     return number
 
 
-def test_results_are_those_of_the_document(wire, daemon, caller):
+def test_results_are_those_of_the_document(wire, running, caller):
     """Every method once, each on an agent of its own."""
-    given = {"workspace": str(daemon.workspace), "prompt": "/say x", "protocol": 1, "turn": 1, "name": "renamed"}
-    given["directory"] = str(daemon.workspace.parent / "working-copy")
+    given = {"workspace": str(running.workspace), "prompt": "/say x", "protocol": 1, "turn": 1, "name": "renamed"}
+    given["directory"] = str(running.workspace.parent / "working-copy")
     in_clones = {"agent.diff", "agent.merge", "agent.setup", "agent.restore", "agent.checkout"}
     seen = set()
     for method, text in sorted(document.methods().items(), key=lambda item: item[0] == "daemon.shutdown"):
         name = "for-" + method.replace(".", "-")
         given.update(agents=[name], agent=name)
         if method == "agent.interrupt":
-            daemon.hold(wire, name)
+            running.hold(wire, name)
         elif method in in_clones:
-            wire.call("agent.spawn", workspace=daemon.repository(), name=name, prompt="/say x", clone=True)
+            wire.call("agent.spawn", workspace=running.repository(), name=name, prompt="/say x", clone=True)
             wire.call("agent.wait", agents=[name], timeout=PATIENCE)
         elif method == "agent.spawn":
-            given["workspace"] = daemon.repository()  # where no other agent works in place
+            given["workspace"] = running.repository()  # where no other agent works in place
         else:
-            daemon.spawn(wire, name, "/say x" if method == "agent.wait_message" else None)
+            running.spawn(wire, name, "/say x" if method == "agent.wait_message" else None)
         if method.startswith("inbox."):
-            given.update(id=question(wire, daemon, name), text="yes")
+            given.update(id=question(wire, running, name), text="yes")
         if method == "message.drop":
             wire.call("agent.suspend", agent=name)
             given["id"] = wire.call("agent.send", agent=name, prompt="never mind")["message"]
         if method == "agent.accept":
-            daemon.run(wire, f"{name}-fails", prompt="/exit 3")
+            running.run(wire, f"{name}-fails", prompt="/exit 3")
             given["agent"] = f"{name}-fails"
         if method == "events.unsubscribe":
             given["subscription"] = wire.call("events.subscribe")["subscription"]
         if method == "notify.test":
-            daemon.reload('[notify]\ncommand = ["true"]\n')
+            running.reload('[notify]\ncommand = ["true"]\n')
         if method == "agent.exec":
             given["command"], given["descriptors"] = ["true"], caller.path
         number = wire.ask(method, **{key: given[key] for key, _, needed in document.parameters(method) if needed})
@@ -295,14 +295,14 @@ def test_results_are_those_of_the_document(wire, daemon, caller):
 
 
 @rule("P-SESS-1")
-def test_chats_are_listed_and_read_without_a_trace(wire, daemon):
-    agent = daemon.run(wire, prompt="/say hello")
-    chat = daemon.chats() / agent["session_id"]
-    damaged = daemon.chats() / "00000000-0000-4000-8000-000000000000"
+def test_chats_are_listed_and_read_without_a_trace(wire, running):
+    agent = running.run(wire, prompt="/say hello")
+    chat = running.chats() / agent["session_id"]
+    damaged = running.chats() / "00000000-0000-4000-8000-000000000000"
     damaged.mkdir()
     (damaged / "store.db").write_text("not a database")
-    before = {path: path.stat().st_mtime_ns for path in daemon.chats().rglob("*")}
-    params = {"workspace": str(daemon.workspace)}
+    before = {path: path.stat().st_mtime_ns for path in running.chats().rglob("*")}
+    params = {"workspace": str(running.workspace)}
     found = {session["session"]: session for session in wire.call("session.list", **params)}
     members = document.result_members("session.list")
     for session in found.values():
@@ -315,15 +315,15 @@ def test_chats_are_listed_and_read_without_a_trace(wire, daemon):
     assert all(list(message) == ["role", "text", "calls"] for message in page["messages"])
     assert wire.call("session.read", **params, session=chat.name, after=page["after"])["messages"] == []
     assert wire.refused("session.read", **params, session=damaged.name) == "SessionDamaged"
-    assert {path: path.stat().st_mtime_ns for path in daemon.chats().rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in running.chats().rglob("*")} == before
 
 
 @rule("P-INBOX-1")
-def test_the_inbox_is_read_in_pages(wire, daemon):
+def test_the_inbox_is_read_in_pages(wire, running):
     """Characters that are six bytes of JSON each fill a page with texts that are cut."""
     text = json.dumps({"to": "operator", "text": "\x01" * 4000})
     for name in ("anna", "bert"):
-        daemon.run(wire, name, prompt=f"/tool send_message {text}\n" * 75)
+        running.run(wire, name, prompt=f"/tool send_message {text}\n" * 75)
     whole = wire.call("inbox.list")
     assert len(whole) == 150
     members = document.result_members("inbox.list")
@@ -365,10 +365,10 @@ def check_agent(agent):
 
 
 @rule("P-REQ-5")
-def test_requests_that_wait_for_nothing_are_carried_out_in_order(wire, daemon):
+def test_requests_that_wait_for_nothing_are_carried_out_in_order(wire, running):
     names = [f"agent-of-order-{number}" for number in range(50)]
     for number, name in enumerate(names):
-        params = {"workspace": str(daemon.workspace), "name": name}
+        params = {"workspace": str(running.workspace), "name": name}
         wire.send(request("agent.spawn", id=number, params=params))
     assert [wire.receive()["id"] for _ in names] == list(range(50))
     assert [agent["name"] for agent in wire.call("agent.list")] == names

@@ -73,31 +73,31 @@ print(said.decode())
 
 
 @rule("P-SOCK-3")
-def test_a_stranger_is_told_nothing(daemon):
+def test_a_stranger_is_told_nothing(running):
     if os.geteuid() != 0:
         pytest.skip("needs another user to try it as")
-    for path, mode in ((daemon.root, 0o755), (daemon.runtime, 0o755), (daemon.socket, 0o666)):
+    for path, mode in ((running.root, 0o755), (running.runtime, 0o755), (running.socket, 0o666)):
         os.chmod(path, mode)
     done = subprocess.run(
-        [sys.executable, "-c", STRANGER, daemon.socket, json.dumps(HELLO) + "\n"],
+        [sys.executable, "-c", STRANGER, running.socket, json.dumps(HELLO) + "\n"],
         capture_output=True,
         text=True,
         check=True,
     )
     assert done.stdout.strip() == ""
-    with daemon.wire() as wire:
+    with running.wire() as wire:
         assert wire.call("agent.list") == []
 
 
 @rule("P-SOCK-4")
-def test_one_connection_too_many_waits(daemon):
+def test_one_connection_too_many_waits(running):
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 700:
         pytest.skip("needs 700 descriptors")
-    connections = [daemon.wire(hello=False) for _ in range(512)]
+    connections = [running.wire(hello=False) for _ in range(512)]
     try:
         for connection in connections:
             assert connection.exchange(HELLO)["id"] == "h"
-        with daemon.wire(hello=False) as late:
+        with running.wire(hello=False) as late:
             late.send(HELLO)
             assert connections[-1].exchange(STATUS)["id"] == "s", "the daemon has had its turn"
             assert not is_readable(late.socket)
@@ -115,15 +115,15 @@ def is_closed(connection):
 
 
 @rule("P-SOCK-5")
-def test_connections_that_do_not_greet_keep_nobody_out(daemon):
+def test_connections_that_do_not_greet_keep_nobody_out(running):
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 700:
         pytest.skip("needs 700 descriptors")
     connections = []
     try:
         for _ in range(530):
-            connections.append(daemon.wire(hello=False))
+            connections.append(running.wire(hello=False))
             connections[-1].socket.sendall(b'{"jsonrpc": "2.0", "id": 1, "meth')
-        with daemon.wire() as wire:
+        with running.wire() as wire:
             assert wire.call("agent.list") == []
             assert is_closed(connections[0]), "the oldest has made room"
     finally:

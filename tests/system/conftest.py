@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run real daemons: `house` has a home and directories, `daemon` is one that runs in it."""
+"""Fixtures of the tests that run real daemons: `house` has a home and directories, `running` is one that runs in it."""
 
 import base64
 import os
@@ -33,7 +33,7 @@ def house(tmp_path):
 
 
 @pytest.fixture
-def daemon(house):
+def running(house):
     """A house with its daemon, whose agents are the stand-in."""
     return house.start()
 
@@ -62,3 +62,8 @@ def agent(house):
     prepare(house)
     house.start(agent=house.program(OBEDIENT))
     return Agent(house)
+
+
+@pytest.fixture
+def daemon(running):
+    return running

@@ -19,18 +19,18 @@ def configured(script, *more):
 
 
 @pytest.fixture
-def daemon(house):
+def running(house):
     """A daemon with a configuration file, which may be changed."""
     house.start(config=configured("true"))
     return house
 
 
 @pytest.fixture
-def rung(daemon):
+def rung(running):
     """What the command was given, and whom it was about."""
 
     def read():
-        path = daemon.home / "bells"
+        path = running.home / "bells"
         return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
     return read
@@ -43,48 +43,48 @@ def reload(house, until, config):
     until(lambda: house.log.count("configuration reloaded") > told, "the reload")
 
 
-def test_each_cause_rings_once_with_the_command_to_type(daemon, until, rung):
-    reload(daemon, until, configured(RECORD))
-    work = daemon.workspace()
-    daemon.spawn("anna", work, f"/say I looked.\n{ASKS}")
-    daemon.ok("spawn", "calm", "-w", work, "--network", "none", "--wait", "/say done")
+def test_each_cause_rings_once_with_the_command_to_type(running, until, rung):
+    reload(running, until, configured(RECORD))
+    work = running.workspace()
+    running.spawn("anna", work, f"/say I looked.\n{ASKS}")
+    running.ok("spawn", "calm", "-w", work, "--network", "none", "--wait", "/say done")
     until(rung, "the bell")
     (first,) = rung()
     (told,) = first["agents"]
-    shown = daemon.show("anna")
+    shown = running.show("anna")
     assert first["test"] is False
     assert told == {
         "name": "anna", "id": shown["id"], "attention": shown["attention"], "last": "I looked.",
         "command": "substratctl answer anna TEXT",
     }  # fmt: skip
-    assert set((daemon.home / "environment").read_text().splitlines()) >= {f"HOME={daemon.home}"}
-    assert "SUBSTRAT" not in (daemon.home / "environment").read_text()
-    daemon.kill()
-    daemon.start(config=configured(RECORD))
-    daemon.ok("answer", "anna", f"/say well\n{ASKS}")
+    assert set((running.home / "environment").read_text().splitlines()) >= {f"HOME={running.home}"}
+    assert "SUBSTRAT" not in (running.home / "environment").read_text()
+    running.kill()
+    running.start(config=configured(RECORD))
+    running.ok("answer", "anna", f"/say well\n{ASKS}")
     until(lambda: len(rung()) > 1, "the next question")
     assert len(rung()) == 2, "a restart rings nothing again"
     assert rung()[1]["agents"][0]["attention"]["since"] > told["attention"]["since"]
 
 
-def test_a_frozen_turn_rings_with_the_command_that_resumes_it(daemon, until, rung):
-    reload(daemon, until, configured(RECORD))
-    work = daemon.workspace("work", git=True)
-    daemon.held("anna", work)
-    daemon.git(work, "config", "user.name", "Anna")
+def test_a_frozen_turn_rings_with_the_command_that_resumes_it(running, until, rung):
+    reload(running, until, configured(RECORD))
+    work = running.workspace("work", git=True)
+    running.held("anna", work)
+    running.git(work, "config", "user.name", "Anna")
     until(rung, "the bell")
     (told,) = rung()[0]["agents"]
     assert told["command"] == "substratctl show anna, then resume anna"
 
 
-def test_those_of_two_seconds_ring_together(daemon, until, rung):
-    reload(daemon, until, "")
-    work = daemon.workspace()
+def test_those_of_two_seconds_ring_together(running, until, rung):
+    reload(running, until, "")
+    work = running.workspace()
     for name in ("a", "b", "c"):
-        daemon.spawn(name, work, "/exit 3")
-    daemon.ok("spawn", "calm", "-w", work, "--network", "none")
-    daemon.ok("suspend", "--all")
-    reload(daemon, until, configured(RECORD))
+        running.spawn(name, work, "/exit 3")
+    running.ok("spawn", "calm", "-w", work, "--network", "none")
+    running.ok("suspend", "--all")
+    reload(running, until, configured(RECORD))
     until(rung, "the bell")
     assert {one["name"] for one in rung()[0]["agents"]} == {"a", "b", "c"}, "nobody is told what they did themselves"
 
@@ -104,60 +104,60 @@ def test_a_daemon_that_dies_between_the_record_and_the_command_rings_nothing_twi
     assert [one["name"] for one in json.loads(line)["agents"]] == ["carl"]
 
 
-def test_a_command_that_fails_is_an_event(daemon, until):
-    reload(daemon, until, configured("echo no display >&2; exit 4"))
-    daemon.spawn("anna", daemon.workspace(), ASKS)
-    until(lambda: daemon.events("anna", "notify:failed"), "the event")
-    (event,) = daemon.events("anna", "notify:failed")
+def test_a_command_that_fails_is_an_event(running, until):
+    reload(running, until, configured("echo no display >&2; exit 4"))
+    running.spawn("anna", running.workspace(), ASKS)
+    until(lambda: running.events("anna", "notify:failed"), "the event")
+    (event,) = running.events("anna", "notify:failed")
     assert event["text"].endswith("ended with 4: no display")
 
 
 @pytest.mark.slow
-def test_what_a_command_that_failed_was_to_tell_is_told_when_one_succeeds(daemon, until, rung):
-    reload(daemon, until, configured(f"test -e $HOME/mended || exit 4; {RECORD}"))
-    work = daemon.workspace()
-    daemon.spawn("anna", work, ASKS)
-    until(lambda: daemon.events("anna", "notify:failed"), "the failure")
-    (daemon.home / "mended").touch()
-    daemon.spawn("bert", work, "/exit 3")
+def test_what_a_command_that_failed_was_to_tell_is_told_when_one_succeeds(running, until, rung):
+    reload(running, until, configured(f"test -e $HOME/mended || exit 4; {RECORD}"))
+    work = running.workspace()
+    running.spawn("anna", work, ASKS)
+    until(lambda: running.events("anna", "notify:failed"), "the failure")
+    (running.home / "mended").touch()
+    running.spawn("bert", work, "/exit 3")
     until(lambda: len(rung()) == 2, "both bells")
     assert [one["name"] for bell in rung() for one in bell["agents"]] == ["bert", "anna"]
-    reload(daemon, until, configured("false"))
-    daemon.spawn("carl", work, "/exit 3")
-    until(lambda: daemon.events("carl", "notify:failed"), "the failure")
-    reload(daemon, until, configured(RECORD))
+    reload(running, until, configured("false"))
+    running.spawn("carl", work, "/exit 3")
+    until(lambda: running.events("carl", "notify:failed"), "the failure")
+    reload(running, until, configured(RECORD))
     until(lambda: len(rung()) == 3, "the bell of the new command")
     assert [one["name"] for one in rung()[2]["agents"]] == ["carl"]
 
 
-def test_notify_test_says_what_went_wrong(daemon, until, rung):
-    reload(daemon, until, "")
-    done = daemon.ctl("doctor", "--bell")
+def test_notify_test_says_what_went_wrong(running, until, rung):
+    reload(running, until, "")
+    done = running.ctl("doctor", "--bell")
     assert (done.code, "below [notify]" in done.error) == (1, True)
-    reload(daemon, until, configured(RECORD))
-    assert daemon.ctl("doctor", "--bell").code == 0
+    reload(running, until, configured(RECORD))
+    assert running.ctl("doctor", "--bell").code == 0
     assert (rung()[0]["test"], rung()[0]["agents"][0]["name"]) == (True, "test")
     for script, said in (("echo '\x1b[2J no display' >&2; exit 4", "ended with 4: "), ("kill -9 $$", "ended with -9")):
-        reload(daemon, until, configured(script))
-        done = daemon.ctl("doctor", "--bell")
+        reload(running, until, configured(script))
+        done = running.ctl("doctor", "--bell")
         assert (done.code, said in done.error) == (1, True), done
         assert "\x1b" not in done.err
-    reload(daemon, until, '[notify]\ncommand = ["no-such-program"]\n')
-    assert "there is no program 'no-such-program'" in daemon.ctl("doctor", "--bell").error
+    reload(running, until, '[notify]\ncommand = ["no-such-program"]\n')
+    assert "there is no program 'no-such-program'" in running.ctl("doctor", "--bell").error
 
 
 @pytest.mark.slow
-def test_a_command_that_hangs_holds_nothing_up(daemon, until):
-    reload(daemon, until, configured("trap '' TERM INT HUP; echo $$ > $HOME/pid; echo hangs >&2; exec sleep 1000"))
-    testing = daemon.follow("doctor", "--bell")
-    until(lambda: (daemon.home / "pid").exists() and (daemon.home / "pid").read_text().strip(), "the command")
-    assert daemon.ctl("ls").code == 0
+def test_a_command_that_hangs_holds_nothing_up(running, until):
+    reload(running, until, configured("trap '' TERM INT HUP; echo $$ > $HOME/pid; echo hangs >&2; exec sleep 1000"))
+    testing = running.follow("doctor", "--bell")
+    until(lambda: (running.home / "pid").exists() and (running.home / "pid").read_text().strip(), "the command")
+    assert running.ctl("ls").code == 0
     _, error = testing.communicate(timeout=30)
     assert (testing.returncode, b"took longer than 10 s: hangs" in error) == (1, True)
-    group = (daemon.home / "pid").read_text().strip()
+    group = (running.home / "pid").read_text().strip()
     until(lambda: not members(group), "the end of all it started")
     until(lambda: not Path("/proc", group).exists(), "its reaping")
-    assert daemon.ctl("ls").code == 0
+    assert running.ctl("ls").code == 0
 
 
 def members(group):

@@ -15,14 +15,14 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 @pytest.fixture
-def daemon(shared):
+def running(shared):
     """One for all of these tests, started anew after those that stop it."""
     return shared
 
 
-def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(daemon):
-    work = daemon.workspace()
-    agent = daemon.spawn("anna", work)
+def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(running):
+    work = running.workspace()
+    agent = running.spawn("anna", work)
     assert list(agent) == AGENT
     assert agent == {
         "id": str(uuid.UUID(agent["id"])), "name": "anna", "state": "idle", "session_id": None, "workspace": str(work),
@@ -36,43 +36,43 @@ def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(daemon):
         "kind": "idle", "level": "info", "text": "has nothing to do", "since": agent["created_at"],
     }  # fmt: skip
     assert TIME.fullmatch(agent["created_at"])
-    assert daemon.show("anna") == {**agent, "time_limit": 0, "silence_limit": 900}
-    assert daemon.show(agent["id"]) == daemon.show("anna")
-    assert daemon.ok("ls") == [agent]
+    assert running.show("anna") == {**agent, "time_limit": 0, "silence_limit": 900}
+    assert running.show(agent["id"]) == running.show("anna")
+    assert running.ok("ls") == [agent]
 
 
-def test_wait_passes_the_verdict_on(daemon):
-    work = daemon.workspace()
-    done = daemon.ctl("spawn", "good", "-w", work, "--wait", "fine")
+def test_wait_passes_the_verdict_on(running):
+    work = running.workspace()
+    done = running.ctl("spawn", "good", "-w", work, "--wait", "fine")
     assert (done.code, done.out.strip(), done.err) == (0, "fine", "")
-    done = daemon.ctl("spawn", "bad", "-w", work, "--wait", "/exit 3")
+    done = running.ctl("spawn", "bad", "-w", work, "--wait", "/exit 3")
     assert done.code == 5
     assert "bad" in done.error
-    agent = daemon.show("bad")
+    agent = running.show("bad")
     assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["exit_code"]) == ("failed", "error", 3)
     assert agent["turn"]["error"]
-    done = daemon.ctl("spawn", "zero", "-w", work, "--wait", "/exit 0")
+    done = running.ctl("spawn", "zero", "-w", work, "--wait", "/exit 0")
     assert done.code == 5, "no result is a failure whatever the exit code"
-    assert daemon.ctl("send", "good", "--wait", "/exit 1").code == 5
+    assert running.ctl("send", "good", "--wait", "/exit 1").code == 5
     # A failed agent takes another prompt, and is well again.
-    assert daemon.ctl("send", "bad", "--wait", "again").code == 0
-    assert daemon.show("bad")["state"] == "idle"
-    done = daemon.ctl("send", "good", "--wait", "--json", "/exit 7")
+    assert running.ctl("send", "bad", "--wait", "again").code == 0
+    assert running.show("bad")["state"] == "idle"
+    done = running.ctl("send", "good", "--wait", "--json", "/exit 7")
     assert (done.code, list(done.json), list(done.json["turn"])) == (5, AGENT, TURN)
     assert done.json["turn"]["exit_code"] == 7
 
 
-def test_a_wait_sees_the_end_of_what_it_waits_for(daemon):
-    daemon.spawn("anna", daemon.workspace())
-    waiting = daemon.follow("wait", "anna", "--until", "ended")
-    daemon.ok("end", "anna")
+def test_a_wait_sees_the_end_of_what_it_waits_for(running):
+    running.spawn("anna", running.workspace())
+    waiting = running.follow("wait", "anna", "--until", "ended")
+    running.ok("end", "anna")
     assert waiting.wait(20) == 0
 
 
-def test_following_shows_events_as_they_happen(daemon, until):
-    work = daemon.workspace()
-    agent = daemon.held("anna", work)
-    follower = daemon.follow("logs", "anna", "-f", "--json", "--since", "0")
+def test_following_shows_events_as_they_happen(running, until):
+    work = running.workspace()
+    agent = running.held("anna", work)
+    follower = running.follow("logs", "anna", "-f", "--json", "--since", "0")
     kinds = []
     while "tool-call-started" not in kinds:
         kinds.append(json.loads(follower.stdout.readline())["kind"])
@@ -80,52 +80,52 @@ def test_following_shows_events_as_they_happen(daemon, until):
     (work / "go").touch()
     while "turn:ended" not in kinds:
         kinds.append(json.loads(follower.stdout.readline())["kind"])
-    daemon.ok("end", "anna")
+    running.ok("end", "anna")
     assert follower.wait(20) == 0, "-f goes on until the agent is ended"
     follower.stdout.close()
     follower.stderr.close()
 
 
-def test_interrupt_ends_the_turn_and_keeps_the_session(daemon):
-    work = daemon.workspace()
-    session = daemon.held("anna", work)["session_id"]
-    done = daemon.ctl("interrupt", "anna", "--json")
+def test_interrupt_ends_the_turn_and_keeps_the_session(running):
+    work = running.workspace()
+    session = running.held("anna", work)["session_id"]
+    done = running.ctl("interrupt", "anna", "--json")
     assert done.code == 0
-    agent = daemon.wait("anna")
+    agent = running.wait("anna")
     assert (agent["state"], agent["turn"]["outcome"], agent["session_id"]) == ("idle", "interrupted", session)
-    assert not daemon.sandboxed()
-    done = daemon.ctl("interrupt", "anna")
+    assert not running.sandboxed()
+    done = running.ctl("interrupt", "anna")
     assert done.code == 1
     assert "anna" in done.error
-    assert daemon.ctl("send", "anna", "--wait", "again").code == 0
-    assert daemon.show("anna")["session_id"] == session
+    assert running.ctl("send", "anna", "--wait", "again").code == 0
+    assert running.show("anna")["session_id"] == session
 
 
-def test_a_waiting_prompt_runs_after_an_interrupt(daemon, until):
-    work = daemon.workspace()
-    daemon.held("anna", work)
-    daemon.ok("send", "anna", "next")
-    daemon.ok("interrupt", "anna")
-    agent = until(lambda: (now := daemon.wait("anna"))["turn"]["number"] == 2 and now, "the second turn")
+def test_a_waiting_prompt_runs_after_an_interrupt(running, until):
+    work = running.workspace()
+    running.held("anna", work)
+    running.ok("send", "anna", "next")
+    running.ok("interrupt", "anna")
+    agent = until(lambda: (now := running.wait("anna"))["turn"]["number"] == 2 and now, "the second turn")
     assert agent["turn"]["result"] == "next"
 
 
-def test_rm_forgets_the_agent_and_its_files(daemon):
-    work = daemon.workspace()
-    agent = daemon.spawn("anna", work, "hello")
-    chat = daemon.chat(agent)
-    assert daemon.agents_directory(agent).is_dir()
-    assert (daemon.runtime / "agents" / agent["id"]).exists()
-    done = daemon.ctl("rm", "anna", "--json")
+def test_rm_forgets_the_agent_and_its_files(running):
+    work = running.workspace()
+    agent = running.spawn("anna", work, "hello")
+    chat = running.chat(agent)
+    assert running.agents_directory(agent).is_dir()
+    assert (running.runtime / "agents" / agent["id"]).exists()
+    done = running.ctl("rm", "anna", "--json")
     assert done.code == 0
-    assert daemon.ok("ls") == []
-    assert not daemon.agents_directory(agent).exists()
-    assert not (daemon.runtime / "agents" / agent["id"]).exists()
+    assert running.ok("ls") == []
+    assert not running.agents_directory(agent).exists()
+    assert not (running.runtime / "agents" / agent["id"]).exists()
     assert chat.is_dir(), "the chat is the user's"
     assert work.is_dir()
-    left = [event for event in daemon.ctl("events", "--json", "--since", "0").lines if event["turn"] or event["raw"]]
+    left = [event for event in running.ctl("events", "--json", "--since", "0").lines if event["turn"] or event["raw"]]
     assert left == [], "nothing of what it did"
-    assert daemon.ctl("logs", "anna").code == 4
-    again = daemon.spawn("anna", work)
+    assert running.ctl("logs", "anna").code == 4
+    again = running.spawn("anna", work)
     assert again["id"] != agent["id"]
     assert again["session_id"] is None

@@ -60,16 +60,16 @@ def anna(shared):
 
 
 def test_a_sandbox_exactly_like_the_agents(house):
-    daemon, work = house, house.workspace(git=True)
+    running, work = house, house.workspace(git=True)
     (work / "look.py").write_text(LOOK)
     run = "subprocess.run(['/usr/bin/python3', 'look.py'], capture_output=True, text=True)"
-    agent = daemon.program(f"begin()\nmark('seen', {run}.stdout)\nfinish()")
-    daemon.start(agent=agent)
+    agent = running.program(f"begin()\nmark('seen', {run}.stdout)\nfinish()")
+    running.start(agent=agent)
     for network in ("none", "host", "filtered"):
-        daemon.spawn(network, work, "begin the chat, which is moved at the turn's end", "--network", network)
-        daemon.ok("send", network, "go", "--wait")
+        running.spawn(network, work, "begin the chat, which is moved at the turn's end", "--network", network)
+        running.ok("send", network, "go", "--wait")
         wanted = json.loads((work / "seen").read_text())
-        found = look(daemon, network)
+        found = look(running, network)
         ignored = ("_", "OLDPWD", "SHLVL")
         for one in (wanted, found):
             one["environment"] = {key: value for key, value in one["environment"].items() if key not in ignored}
@@ -289,13 +289,13 @@ INITIALIZE = {
 }  # fmt: skip
 
 
-def test_the_companion_answers_in_the_agents_name(daemon, until):
-    daemon.spawn("idle", daemon.workspace("idle"))
-    daemon.held("busy", daemon.workspace())
+def test_the_companion_answers_in_the_agents_name(running, until):
+    running.spawn("idle", running.workspace("idle"))
+    running.held("busy", running.workspace())
     for name in ("idle", "busy"):
-        before = daemon.show(name)["turn"]
+        before = running.show(name)["turn"]
         answers = speak(
-            daemon, name, INITIALIZE, b"{no json", b"",
+            running, name, INITIALIZE, b"{no json", b"",
             b"\xef\xbb\xbf" + json.dumps([call(1, "whoami"), call("1", "send_message", to="operator", text="hi")]).encode(),
             call(1, "send_message", to="operator", text="hi"),
         )  # fmt: skip
@@ -309,10 +309,10 @@ def test_the_companion_answers_in_the_agents_name(daemon, until):
         assert no_json["error"]["code"] == -32700
         assert json.loads(batch[0]["result"]["content"][0]["text"])["name"] == name
         assert [answer["id"] for answer in (*batch, single)] == [1, "1", 1]
-        assert [message["from"] for message in daemon.ok("inbox")][-2:] == [name, name]
-        assert daemon.show(name)["turn"] == before
-        until(lambda: not list(daemon.runtime.glob("visits/*")), "the removal of its socket")
-    assert len(daemon.ok("inbox")) == 4
+        assert [message["from"] for message in running.ok("inbox")][-2:] == [name, name]
+        assert running.show(name)["turn"] == before
+        until(lambda: not list(running.runtime.glob("visits/*")), "the removal of its socket")
+    assert len(running.ok("inbox")) == 4
 
 
 def test_a_turn_that_begins_and_ends_meanwhile(anna, until):
@@ -397,16 +397,16 @@ def test_a_caller_that_was_killed_before_it_handed_anything_over(anna, until):
     assert other.exists()
 
 
-def test_sockets_of_callers_that_were_killed_with_their_daemon_are_removed_by_the_next(daemon):
+def test_sockets_of_callers_that_were_killed_with_their_daemon_are_removed_by_the_next(running):
     with subprocess.Popen(["true"]) as dead:
         pass
-    daemon.kill()
+    running.kill()
     with subprocess.Popen(["sleep", "600"]) as caller:
-        left, living = (daemon.runtime / f"exec-{process.pid}-00c0ffee.sock" for process in (dead, caller))
+        left, living = (running.runtime / f"exec-{process.pid}-00c0ffee.sock" for process in (dead, caller))
         for path in (left, living):
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(str(path))
-        daemon.start()
+        running.start()
         assert not left.exists()
         # Its caller removes it itself.
         assert living.exists()
@@ -414,47 +414,47 @@ def test_sockets_of_callers_that_were_killed_with_their_daemon_are_removed_by_th
 
 
 @pytest.mark.parametrize("stop", ["kill", "stop"])
-def test_a_daemon_that_ends_takes_it_along(daemon, until, stop):
-    work = daemon.workspace()
+def test_a_daemon_that_ends_takes_it_along(running, until, stop):
+    work = running.workspace()
     processes = []
     for network in ("none", "filtered"):
-        daemon.spawn(network, work, None, "--network", network)
+        running.spawn(network, work, None, "--network", network)
         script = f"head -c 60000 /dev/zero; touch {network}; sleep 1000"
-        processes.append(daemon.follow("exec", network, "--", "sh", "-c", script))
+        processes.append(running.follow("exec", network, "--", "sh", "-c", script))
         until((work / network).exists)
-    getattr(daemon, stop)()
-    until(lambda: not daemon.sandboxed())
+    getattr(running, stop)()
+    until(lambda: not running.sandboxed())
     for process in processes:
         out, complaint = process.communicate(timeout=PATIENCE)
         assert out == bytes(60_000), "the output from before the daemon's end"
         assert process.returncode == 3
         assert b"the daemon at" in complaint
-    daemon.start()
-    until(lambda: left_over(daemon) == [])
+    running.start()
+    until(lambda: left_over(running) == [])
     assert not (work / ".cursor").exists()
 
 
-def test_a_daemon_that_was_killed_before_the_sandbox_was_tied_to_it(daemon, until):
+def test_a_daemon_that_was_killed_before_the_sandbox_was_tied_to_it(running, until):
     """The next daemon ends a process that still holds a visit's lock."""
-    daemon.kill()
-    visit = daemon.state / "visits" / "0123"
+    running.kill()
+    visit = running.state / "visits" / "0123"
     visit.mkdir(parents=True)
     script = "import fcntl, os, time, sys; os.dup2(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), 5); "
     script += "fcntl.flock(5, fcntl.LOCK_EX); print(flush=True); time.sleep(1000)"
     with subprocess.Popen([sys.executable, "-c", script, visit / "lock"], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        daemon.start()
+        running.start()
         assert process.wait(PATIENCE) == -signal.SIGKILL
-    until(lambda: left_over(daemon) == [])
+    until(lambda: left_over(running) == [])
 
 
-def test_filtered_is_decided_and_told_as_in_a_turn(daemon):
-    work = daemon.workspace()
-    daemon.spawn("anna", work, None, "--network", "filtered", "--allow", "localhost")
-    daemon.ctl("exec", "anna", "--", "sh", "-c", "getent hosts evil.test; curl -sS http://localhost./; true")
-    told = [event["text"] for event in daemon.events("anna", "network:denied")]
+def test_filtered_is_decided_and_told_as_in_a_turn(running):
+    work = running.workspace()
+    running.spawn("anna", work, None, "--network", "filtered", "--allow", "localhost")
+    running.ctl("exec", "anna", "--", "sh", "-c", "getent hosts evil.test; curl -sS http://localhost./; true")
+    told = [event["text"] for event in running.events("anna", "network:denied")]
     assert any(text.startswith("evil.test:53: ") for text in told), told
-    assert {event["turn"] for event in daemon.events("anna", "network:denied")} == {None}
+    assert {event["turn"] for event in running.events("anna", "network:denied")} == {None}
 
 
 def test_the_wire(anna):

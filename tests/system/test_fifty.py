@@ -279,16 +279,16 @@ def is_agents(file):
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("count", [15, pytest.param(len(COMMANDS), marks=pytest.mark.slow)])
-def test_fifty_commands_of_a_person_beside_an_agent_leave_what_they_leave_without_it(daemon, request, count):
+def test_fifty_commands_of_a_person_beside_an_agent_leave_what_they_leave_without_it(running, request, count):
     """`make test` takes the first of them."""
     order = list(COMMANDS)
     random.Random(request.config.getoption("hypothesis_seed") or 26).shuffle(order)
-    with daemon.wire() as wire:
-        walk = Walk(daemon, wire)
+    with running.wire() as wire:
+        walk = Walk(running, wire)
         walk.start("spawn", "agent", "-w", walk.mine.work, "--prompt-file", "-")
         for number, command in enumerate(order[:count]):
             walk.step(number, command)
     (walk.mine.work / "agent-enough").touch()
-    daemon.wait("agent", "idle")
+    running.wait("agent", "idle")
     walk.compare("the turn's end")
     assert not (walk.mine.work / ".cursor").exists(), "the placeholders"

@@ -12,7 +12,7 @@ from substrat.daemon import failpoints
 
 
 @pytest.fixture
-def daemon(shared):
+def running(shared):
     """One daemon for all of these tests."""
     return shared
 
@@ -55,47 +55,47 @@ BUSY = (
 )
 
 
-def test_freezing_stops_everything_and_resuming_lets_it_go_on(daemon, until):
-    work = daemon.workspace()
-    before = daemon.held("anna", work, before=BUSY)
-    agent = daemon.ok("suspend", "anna", "--freeze")
+def test_freezing_stops_everything_and_resuming_lets_it_go_on(running, until):
+    work = running.workspace()
+    before = running.held("anna", work, before=BUSY)
+    agent = running.ok("suspend", "anna", "--freeze")
     assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", None)
-    assert len(check_frozen(daemon)) > 4
+    assert len(check_frozen(running)) > 4
     (work / "go").touch()
-    done = daemon.ctl("resume", "anna", "--wait", "--timeout", "30")
+    done = running.ctl("resume", "anna", "--wait", "--timeout", "30")
     assert (done.code, done.out) == (0, "freed\n")
-    after = daemon.show("anna")
+    after = running.show("anna")
     assert (after["turn"]["number"], after["turn"]["id"]) == (1, before["turn"]["id"])
-    kinds = [event["kind"] for event in daemon.events("anna")]
+    kinds = [event["kind"] for event in running.events("anna")]
     assert kinds.count("turn:started") == 1
     assert [kind for kind in kinds if kind.startswith("agent:")] == ["agent:spawned", "agent:frozen", "agent:resumed"]
 
 
-def test_a_frozen_turn_stays_frozen_when_the_daemon_is_killed(daemon):
-    work = daemon.workspace()
-    daemon.held("anna", work, before=BUSY)
-    daemon.ok("suspend", "anna", "--freeze")
-    before = check_frozen(daemon)
-    daemon.kill()
-    assert check_frozen(daemon) == before
-    daemon.start()
-    assert daemon.show("anna")["state"] == "suspended"
-    assert check_frozen(daemon) == before
+def test_a_frozen_turn_stays_frozen_when_the_daemon_is_killed(running):
+    work = running.workspace()
+    running.held("anna", work, before=BUSY)
+    running.ok("suspend", "anna", "--freeze")
+    before = check_frozen(running)
+    running.kill()
+    assert check_frozen(running) == before
+    running.start()
+    assert running.show("anna")["state"] == "suspended"
+    assert check_frozen(running) == before
     (work / "go").touch()
-    assert daemon.ctl("resume", "anna", "--wait", "--timeout", "30").out == "freed\n"
+    assert running.ctl("resume", "anna", "--wait", "--timeout", "30").out == "freed\n"
 
 
-def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(daemon, until):
+def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(running, until):
     """A daemon that dies while it freezes a turn leaves some of the turn's processes running."""
-    daemon.held("anna", daemon.workspace())
-    daemon.ok("suspend", "anna", "--freeze")
-    processes = check_frozen(daemon)
-    daemon.kill()
+    running.held("anna", running.workspace())
+    running.ok("suspend", "anna", "--freeze")
+    processes = check_frozen(running)
+    running.kill()
     for pid in processes:
         os.kill(pid, signal.SIGCONT)
-    daemon.start()
+    running.start()
     # All processes are looked for anew: the turn's shell has started others, perhaps with pids of those that have ended.
-    until(lambda: all(stopped(pid) for pid in daemon.sandboxed() if is_inside(pid)), "freezing")
+    until(lambda: all(stopped(pid) for pid in running.sandboxed() if is_inside(pid)), "freezing")
 
 
 def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(house):
@@ -112,42 +112,42 @@ def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(house
 
 
 @pytest.mark.slow
-def test_what_waits_for_a_stopped_child_counts_as_stopped(daemon):
+def test_what_waits_for_a_stopped_child_counts_as_stopped(running):
     """A parent waits for its child's exec in state D (vfork(2)); while the child is stopped, the parent stays in D."""
     breeder = "from subprocess import run; [run(['true']) for _ in iter(int, 1)]"
     before = f'/shell for i in 1 2 3; do python3 -c "{breeder}" >/dev/null 2>&1 & done\n'
-    daemon.held("anna", daemon.workspace(), before=before)
+    running.held("anna", running.workspace(), before=before)
     for _ in range(10):
-        daemon.ok("suspend", "anna", "--freeze")
-        daemon.ok("resume", "anna")
+        running.ok("suspend", "anna", "--freeze")
+        running.ok("resume", "anna")
 
 
-def test_a_frozen_turn_can_be_stopped_for_good(daemon, until):
-    work = daemon.workspace()
+def test_a_frozen_turn_can_be_stopped_for_good(running, until):
+    work = running.workspace()
     for verb, state in (("suspend", "suspended"), ("end", "ended"), ("interrupt", "idle")):
-        daemon.held(verb, work, before=BUSY)
-        daemon.ok("suspend", verb, "--freeze")
-        daemon.ok(verb, verb)
-        agent = daemon.show(verb)
+        running.held(verb, work, before=BUSY)
+        running.ok("suspend", verb, "--freeze")
+        running.ok(verb, verb)
+        agent = running.show(verb)
         assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["exit_code"]) == (state, "interrupted", 130)
-        until(lambda: not daemon.sandboxed(), "the end of its processes")
+        until(lambda: not running.sandboxed(), "the end of its processes")
 
 
-def test_a_suspended_turn_goes_on_after_a_freeze_and_a_suspend(daemon):
-    work = daemon.workspace()
-    daemon.held("anna", work)
-    daemon.ok("suspend", "anna", "--freeze")
-    daemon.ok("suspend", "anna")
+def test_a_suspended_turn_goes_on_after_a_freeze_and_a_suspend(running):
+    work = running.workspace()
+    running.held("anna", work)
+    running.ok("suspend", "anna", "--freeze")
+    running.ok("suspend", "anna")
     (work / "go").touch()
-    agents = daemon.ok("resume", "anna", "--wait", "--timeout", "30")
+    agents = running.ok("resume", "anna", "--wait", "--timeout", "30")
     assert agents["turn"]["number"] == 2
 
 
-def test_what_has_no_turn_is_only_suspended(daemon):
-    daemon.spawn("anna", daemon.workspace(), "/say hi")
-    assert daemon.ok("suspend", "anna", "--freeze")["state"] == "suspended"
-    assert daemon.ok("suspend", "anna", "--freeze")["state"] == "suspended"
-    assert daemon.events("anna", "agent:frozen") == []
+def test_what_has_no_turn_is_only_suspended(running):
+    running.spawn("anna", running.workspace(), "/say hi")
+    assert running.ok("suspend", "anna", "--freeze")["state"] == "suspended"
+    assert running.ok("suspend", "anna", "--freeze")["state"] == "suspended"
+    assert running.events("anna", "agent:frozen") == []
 
 
 def test_a_frozen_agent_gives_its_slot_to_another_and_cannot_be_removed(house):
@@ -164,41 +164,41 @@ def test_a_frozen_agent_gives_its_slot_to_another_and_cannot_be_removed(house):
     assert not house.sandboxed()
 
 
-def test_a_shutdown_ends_a_frozen_turn_and_leaves_its_agent_to_its_name(daemon):
+def test_a_shutdown_ends_a_frozen_turn_and_leaves_its_agent_to_its_name(running):
     for name in ("anna", "bert"):
-        daemon.held(name, daemon.workspace(name))
-    daemon.ok("suspend", "anna", "--freeze")
-    assert daemon.ctl("shutdown", "--suspend").code == 0
-    assert daemon.process.wait(20) == 0
-    assert not daemon.sandboxed()
-    daemon.start()
-    done = daemon.ctl("resume", "--all")
+        running.held(name, running.workspace(name))
+    running.ok("suspend", "anna", "--freeze")
+    assert running.ctl("shutdown", "--suspend").code == 0
+    assert running.process.wait(20) == 0
+    assert not running.sandboxed()
+    running.start()
+    done = running.ctl("resume", "--all")
     assert (done.out, done.error) == ("1 agent resumed\n", "substratctl: suspended by name, and left so: anna")
-    anna = daemon.show("anna")
+    anna = running.show("anna")
     assert (anna["state"], anna["turn"]["outcome"]) == ("suspended", "interrupted")
 
 
-def test_mail_waits_for_a_frozen_agent(daemon):
-    work = daemon.workspace()
-    daemon.held("anna", work)
-    daemon.ok("suspend", "anna", "--freeze")
-    daemon.spawn("bert", daemon.workspace("other"), '/tool send_message {"to": "anna", "text": "/say got it"}')
-    assert daemon.show("anna")["unread"] == 1
+def test_mail_waits_for_a_frozen_agent(running):
+    work = running.workspace()
+    running.held("anna", work)
+    running.ok("suspend", "anna", "--freeze")
+    running.spawn("bert", running.workspace("other"), '/tool send_message {"to": "anna", "text": "/say got it"}')
+    assert running.show("anna")["unread"] == 1
     (work / "go").touch()
-    daemon.ok("resume", "anna")
-    agent = daemon.wait("anna", "idle")
+    running.ok("resume", "anna")
+    agent = running.wait("anna", "idle")
     assert agent["turn"]["number"] == 2
     assert "got it" in agent["turn"]["result"]
 
 
-def test_a_frozen_turn_that_is_killed_from_outside_leaves_its_agent_suspended(daemon, until):
-    daemon.held("anna", daemon.workspace())
-    daemon.ok("suspend", "anna", "--freeze")
-    for pid in daemon.sandboxed():
+def test_a_frozen_turn_that_is_killed_from_outside_leaves_its_agent_suspended(running, until):
+    running.held("anna", running.workspace())
+    running.ok("suspend", "anna", "--freeze")
+    for pid in running.sandboxed():
         if not is_inside(pid):
             os.kill(pid, signal.SIGKILL)
-    until(lambda: daemon.show("anna")["turn"]["outcome"] == "lost", "the loss")
-    assert daemon.show("anna")["state"] == "suspended"
+    until(lambda: running.show("anna")["turn"]["outcome"] == "lost", "the loss")
+    assert running.show("anna")["state"] == "suspended"
 
 
 BUBBLEWRAP = """#!/bin/sh

@@ -189,26 +189,26 @@ def test_frozen_time_does_not_count(house, until):
 
 
 @pytest.mark.slow
-def test_a_lost_turn_waits_for_a_person(daemon, until):
-    work = daemon.workspace()
-    daemon.held("anna", work)
-    lose(daemon, until)
-    assert daemon.show("anna")["state"] == "failed"
+def test_a_lost_turn_waits_for_a_person(running, until):
+    work = running.workspace()
+    running.held("anna", work)
+    lose(running, until)
+    assert running.show("anna")["state"] == "failed"
     (work / "go").touch()
-    assert daemon.ok("resume", "anna", "--wait")["turn"]["outcome"] == "success"
+    assert running.ok("resume", "anna", "--wait")["turn"]["outcome"] == "success"
 
 
-def test_an_agent_that_restores_itself_goes_on_where_it_was_lost(daemon, until):
-    work = daemon.workspace()
-    daemon.held("anna", work, "--restore", "auto")
-    session = daemon.show("anna")["session_id"]
-    lose(daemon, until)
+def test_an_agent_that_restores_itself_goes_on_where_it_was_lost(running, until):
+    work = running.workspace()
+    running.held("anna", work, "--restore", "auto")
+    session = running.show("anna")["session_id"]
+    lose(running, until)
     (work / "go").touch()
-    (event,) = daemon.events("anna", "agent:restored")
+    (event,) = running.events("anna", "agent:restored")
     assert "going on in 1 s" in event["text"]
-    agent = daemon.wait("anna", "idle")
+    agent = running.wait("anna", "idle")
     assert (agent["turn"]["number"], agent["turn"]["outcome"], agent["session_id"]) == (2, "success", session)
-    (_, prompt) = daemon.events("anna", "user")
+    (_, prompt) = running.events("anna", "user")
     assert "You were stopped in the middle of the task below" in prompt["text"]
 
 
@@ -227,15 +227,15 @@ def test_an_agent_that_is_lost_too_often_waits_for_a_person(house, until):
     assert len(house.events("anna", "agent:restored")) == 1
 
 
-def test_a_turn_lost_with_the_daemon_is_restored_by_the_next_one(daemon, until):
-    work = daemon.workspace()
-    daemon.held("anna", work, "--restore", "auto")
-    daemon.kill()
-    kill_outer(daemon)
-    daemon.start()
-    until(lambda: lost(daemon, "anna", 1), "the loss")  # and what is left of the turn with it
-    assert daemon.wait("anna", "idle")["turn"]["number"] == 2
-    assert [turn["outcome"] for turn in turns(daemon, "anna")] == ["lost", "success"]
+def test_a_turn_lost_with_the_daemon_is_restored_by_the_next_one(running, until):
+    work = running.workspace()
+    running.held("anna", work, "--restore", "auto")
+    running.kill()
+    kill_outer(running)
+    running.start()
+    until(lambda: lost(running, "anna", 1), "the loss")  # and what is left of the turn with it
+    assert running.wait("anna", "idle")["turn"]["number"] == 2
+    assert [turn["outcome"] for turn in turns(running, "anna")] == ["lost", "success"]
 
 
 def turns(house, name):

@@ -32,18 +32,18 @@ def logging(house):
     return start
 
 
-def log_much(house, daemon):
+def log_much(house, running):
     """Have the daemon write more lines than a pipe of one page holds: each reload makes one."""
     for _ in range(100):
-        daemon.send_signal(signal.SIGHUP)
+        running.send_signal(signal.SIGHUP)
         with house.wire() as wire:
             wire.call("daemon.status")
 
 
-def check_well(house, daemon):
+def check_well(house, running):
     assert house.ctl("spawn", "anna", "/say hi", "-w", house.workspace(), "--wait").out.endswith("hi\n")
-    daemon.terminate()
-    assert daemon.wait(PATIENCE) == DONE
+    running.terminate()
+    assert running.wait(PATIENCE) == DONE
 
 
 def test_a_log_on_a_full_disk(house, logging):
@@ -52,20 +52,20 @@ def test_a_log_on_a_full_disk(house, logging):
 
 def test_a_log_whose_reader_has_gone(house, logging):
     reading, writing = os.pipe()
-    daemon = logging(writing)
+    running = logging(writing)
     os.close(reading)
-    check_well(house, daemon)
+    check_well(house, running)
 
 
 def test_a_log_that_nobody_reads(house, logging):
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     with os.fdopen(reading, "rb") as pipe:
-        daemon = logging(writing)
-        log_much(house, daemon)
+        running = logging(writing)
+        log_much(house, running)
         found = os.read(reading, 1 << 20).decode()
-        daemon.send_signal(signal.SIGHUP)
+        running.send_signal(signal.SIGHUP)
         os.set_blocking(reading, False)
         wait_until(lambda: b"lines of the log were lost" in (pipe.read() or b""), "the number of lost lines")
         assert found.endswith("\n")
-        check_well(house, daemon)
+        check_well(house, running)

@@ -98,76 +98,76 @@ def test_the_official_client_finds_the_tools_and_gets_clear_errors(house):
     assert (message["from"], message["text"]) == ("anna", "hello")
 
 
-def test_a_child_has_a_parent_and_its_result_comes_back(daemon, until):
-    work = daemon.workspace()
+def test_a_child_has_a_parent_and_its_result_comes_back(running, until):
+    work = running.workspace()
     words = {"prompt": "/shell pwd\n/say the child's answer", "name": "child"}
-    daemon.spawn("anna", work, "/tool spawn_agent " + json.dumps(words))
-    assert "child" in daemon.tool("anna")[0]
-    until(lambda: (now := daemon.show("anna"))["state"] == "idle" and now["turn"]["number"] == 2, "the result's turn")
-    child, anna = daemon.show("child"), daemon.show("anna")
+    running.spawn("anna", work, "/tool spawn_agent " + json.dumps(words))
+    assert "child" in running.tool("anna")[0]
+    until(lambda: (now := running.show("anna"))["state"] == "idle" and now["turn"]["number"] == 2, "the result's turn")
+    child, anna = running.show("child"), running.show("anna")
     assert child["parent"] in {"anna", anna["id"]}
     assert child["workspace"] == str(work)
     assert (child["model"], child["network"]) == (anna["model"], anna["network"])
-    prompt = daemon.events("anna", "user")[-1]["text"]
+    prompt = running.events("anna", "user")[-1]["text"]
     assert "child" in prompt
     assert "the child's answer" in prompt
     assert anna["parent"] is None
-    tree = daemon.ctl("ls", "--tree").out
+    tree = running.ctl("ls", "--tree").out
     assert tree.index("anna") < tree.index("child")
 
 
-def test_a_child_has_no_more_than_its_parent(daemon):
-    work = daemon.workspace()
-    (work / "out").symlink_to(daemon.home)
-    (daemon.directory / "other").mkdir()
+def test_a_child_has_no_more_than_its_parent(running):
+    work = running.workspace()
+    (work / "out").symlink_to(running.home)
+    (running.directory / "other").mkdir()
     calls = [
         {"prompt": "x", "name": "c1", "network": "host"},
-        {"prompt": "x", "name": "c2", "directory": str(daemon.directory / "other")},
+        {"prompt": "x", "name": "c2", "directory": str(running.directory / "other")},
         {"prompt": "x", "name": "c3", "directory": "../other"},
         {"prompt": "x", "name": "c4", "directory": "out"},
         {"prompt": "x", "name": "c5", "directory": "/"},
     ]
     script = "\n".join("/tool spawn_agent " + json.dumps(call) for call in calls)
-    done = daemon.ctl(
+    done = running.ctl(
         "spawn", "anna", "-w", work, "--network", "none", "--wait", "--prompt-file", "-", stdin=script.encode()
     )
     assert done.code == 0
-    for call, answer in zip(calls, daemon.tool("anna"), strict=True):
+    for call, answer in zip(calls, running.tool("anna"), strict=True):
         assert answer.startswith("!"), (call, answer)
-    assert [agent["name"] for agent in daemon.ok("ls")] == ["anna"]
+    assert [agent["name"] for agent in running.ok("ls")] == ["anna"]
 
 
-def test_a_childs_network_is_its_parents_unless_less_is_asked_for(daemon):
-    work = daemon.workspace()
+def test_a_childs_network_is_its_parents_unless_less_is_asked_for(running):
+    work = running.workspace()
     same, less = {"prompt": "x", "name": "same"}, {"prompt": "x", "name": "less", "network": "none"}
-    daemon.spawn("anna", work, f"/tool spawn_agent {json.dumps(same)}\n/tool spawn_agent {json.dumps(less)}")
-    daemon.spawn("bert", work, '/tool spawn_agent {"prompt": "x", "name": "none"}', "--network", "none")
-    networks = {agent["name"]: agent["network"] for agent in daemon.ok("ls")}
+    running.spawn("anna", work, f"/tool spawn_agent {json.dumps(same)}\n/tool spawn_agent {json.dumps(less)}")
+    running.spawn("bert", work, '/tool spawn_agent {"prompt": "x", "name": "none"}', "--network", "none")
+    networks = {agent["name"]: agent["network"] for agent in running.ok("ls")}
     assert (networks["same"], networks["less"], networks["none"]) == ("filtered", "none", "none")
 
 
-def test_list_agents_and_report_status(daemon):
-    work = daemon.workspace()
-    daemon.spawn("bert", work, '/tool report_status {"text": "counting the sheep"}')
-    assert not daemon.tool("bert")[0].startswith("!")
-    daemon.spawn("anna", work, "/tool list_agents {}\n/tool whoami {}")
-    listed, who = daemon.tool("anna")
+def test_list_agents_and_report_status(running):
+    work = running.workspace()
+    running.spawn("bert", work, '/tool report_status {"text": "counting the sheep"}')
+    assert not running.tool("bert")[0].startswith("!")
+    running.spawn("anna", work, "/tool list_agents {}\n/tool whoami {}")
+    listed, who = running.tool("anna")
     assert "bert" in listed
     assert "counting the sheep" in listed
     assert str(work) in who
-    assert "counting the sheep" in daemon.ctl("logs", "bert").out + daemon.ctl("show", "bert").out
+    assert "counting the sheep" in running.ctl("logs", "bert").out + running.ctl("show", "bert").out
 
 
-def test_what_does_not_exist_and_what_may_not_be_seen_look_the_same(daemon):
+def test_what_does_not_exist_and_what_may_not_be_seen_look_the_same(running):
     """An ended agent, a removed one and one that never was are answered alike or clearly, and never by accident."""
-    work = daemon.workspace()
-    daemon.spawn("gone", work)
-    daemon.ok("rm", "gone")
-    daemon.spawn("over", work)
-    daemon.ok("end", "over")
+    work = running.workspace()
+    running.spawn("gone", work)
+    running.ok("rm", "gone")
+    running.spawn("over", work)
+    running.ok("end", "over")
     script = "\n".join("/tool send_message " + json.dumps({"to": to, "text": "x"}) for to in ("gone", "never", "over"))
-    daemon.spawn("anna", work, script)
-    gone, never, over = daemon.tool("anna")
+    running.spawn("anna", work, script)
+    gone, never, over = running.tool("anna")
     assert gone.replace("gone", "X") == never.replace("never", "X")
     assert over.startswith("!")
 
@@ -183,10 +183,10 @@ def request(number, method, **params):
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
-def test_the_generated_server_is_an_ordinary_one(daemon):
+def test_the_generated_server_is_an_ordinary_one(running):
     """Any client can start it: a command, arguments and an environment, and nothing inherited is needed."""
-    agent = daemon.spawn("anna", daemon.workspace(), "x")
-    (path,) = daemon.agents_directory(agent).rglob("mcp.json")
+    agent = running.spawn("anna", running.workspace(), "x")
+    (path,) = running.agents_directory(agent).rglob("mcp.json")
     server = json.loads(path.read_text())["mcpServers"]["substrat"]
     assert os.path.isabs(server["command"])
     assert isinstance(server["args"], list)

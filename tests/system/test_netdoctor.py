@@ -88,14 +88,14 @@ def test_without_the_library_the_probes_are_made_all_the_same(net, tmp_path):
     assert [check["name"] for check in done.json["checks"]] == ["name", "connection", "refusal"]
 
 
-def test_where_there_is_nothing_to_try(daemon):
-    work = daemon.workspace()
-    daemon.held("none", work, "--network", "none")
-    daemon.ok("spawn", "filtered", "-w", daemon.workspace("other"))
-    daemon.ok("spawn", "host", "-w", daemon.workspace("third"), "--network", "host")
+def test_where_there_is_nothing_to_try(running):
+    work = running.workspace()
+    running.held("none", work, "--network", "none")
+    running.ok("spawn", "filtered", "-w", running.workspace("other"))
+    running.ok("spawn", "host", "-w", running.workspace("third"), "--network", "host")
 
     def refused(name, code):
-        done = daemon.ctl("doctor", "--network", name)
+        done = running.ctl("doctor", "--network", name)
         assert (done.code, done.out) == (code, "")
         return done.error
 

@@ -11,44 +11,44 @@ import pytest
 from tests.support.waiting import PATIENCE
 
 
-def test_waits_go_on_with_the_next_daemon(daemon, until):
-    workspace = daemon.workspace()
-    agent = daemon.held("anna", workspace)
-    waits = [daemon.follow("wait", "anna", "--timeout", "60"), daemon.follow("send", "anna", "/say second", "--wait")]
-    spawned = daemon.workspace("other")
+def test_waits_go_on_with_the_next_daemon(running, until):
+    workspace = running.workspace()
+    agent = running.held("anna", workspace)
+    waits = [running.follow("wait", "anna", "--timeout", "60"), running.follow("send", "anna", "/say second", "--wait")]
+    spawned = running.workspace("other")
     script = "/shell while [ ! -e go ]; do sleep 0.02; done\n/say mine"
-    waits.append(daemon.follow("spawn", "bert", "-w", spawned, script, "--wait"))
-    until(lambda: [found["name"] for found in daemon.ok("ls")] == ["anna", "bert"], "bert")
-    until(lambda: daemon.show("anna")["unread"] == 1, "the prompt")
-    daemon.kill()
-    daemon.start()
+    waits.append(running.follow("spawn", "bert", "-w", spawned, script, "--wait"))
+    until(lambda: [found["name"] for found in running.ok("ls")] == ["anna", "bert"], "bert")
+    until(lambda: running.show("anna")["unread"] == 1, "the prompt")
+    running.kill()
+    running.start()
     # A newer prompt is not the one that `spawn --wait` waits for.
-    daemon.ok("send", "bert", "/say newer")
+    running.ok("send", "bert", "/say newer")
     (workspace / "go").touch()
     (spawned / "go").touch()
     results = [(process.wait(40), process.stdout.read().decode(), process.stderr.read().decode()) for process in waits]
     assert [code for code, _, _ in results] == [0, 0, 0], results
     assert [out for _, out, _ in results] == ["anna  idle\n", "second\n", "mine\n"]
-    prompts = [event["text"] for event in daemon.events("anna", "user")]
+    prompts = [event["text"] for event in running.events("anna", "user")]
     assert prompts.count("/say second") == 1
-    assert agent["id"] == daemon.show("anna")["id"]
+    assert agent["id"] == running.show("anna")["id"]
 
 
 @pytest.mark.slow
-def test_a_stopped_daemon_keeps_no_wait_beyond_its_time(daemon):
-    daemon.held("anna", (workspace := daemon.workspace()))
-    os.kill(daemon.process.pid, signal.SIGSTOP)
+def test_a_stopped_daemon_keeps_no_wait_beyond_its_time(running):
+    running.held("anna", (workspace := running.workspace()))
+    os.kill(running.process.pid, signal.SIGSTOP)
     try:
-        done = daemon.ctl("wait", "anna", "--timeout", "3")
+        done = running.ctl("wait", "anna", "--timeout", "3")
         assert (done.code, done.out) == (124, "")
         assert "has not answered for 2 s; still waiting" in done.err
-        process = daemon.follow("send", "anna", "/say later")
+        process = running.follow("send", "anna", "/say later")
         assert b"has not answered for 2 s; still waiting" in process.stderr.readline()
     finally:
-        os.kill(daemon.process.pid, signal.SIGCONT)
+        os.kill(running.process.pid, signal.SIGCONT)
     assert process.wait(20) == 0
     (workspace / "go").touch()
-    assert daemon.wait("anna", "idle")["state"] == "idle"
+    assert running.wait("anna", "idle")["state"] == "idle"
 
 
 GREETING = b'{"jsonrpc":"2.0","id":0,"result":{"protocol":1,"server":"x"}}\n'

@@ -36,40 +36,40 @@ def covered(work):
 
 
 @pytest.mark.parametrize("elsewhere", [renamed, covered])
-def test_a_turn_starts_in_the_directory_of_the_last_one_or_not_at_all(daemon, elsewhere):
-    work = daemon.workspace()
-    daemon.spawn("agent", work, "/shell touch one")
+def test_a_turn_starts_in_the_directory_of_the_last_one_or_not_at_all(running, elsewhere):
+    work = running.workspace()
+    running.spawn("agent", work, "/shell touch one")
     with elsewhere(work):
         for verb in (("send", "agent", "/shell touch two"), ("resume", "agent")):
-            daemon.ok(*verb)
-            failed = daemon.wait("agent", "failed")
+            running.ok(*verb)
+            failed = running.wait("agent", "failed")
             assert f"{work} is another directory than in its last turn" in failed["turn"]["error"]
         assert os.listdir(work) == []
-        daemon.stop()
-        daemon.start()
-        daemon.ok("resume", "agent")
-        daemon.wait("agent", "failed")
+        running.stop()
+        running.start()
+        running.ok("resume", "agent")
+        running.wait("agent", "failed")
         assert os.listdir(work) == []
-    daemon.ok("resume", "agent")
-    daemon.wait("agent")
+    running.ok("resume", "agent")
+    running.wait("agent")
     assert {"one", "two"} <= set(os.listdir(work)), "the work goes on where it was"
 
 
-def test_a_workspace_that_was_made_anew_is_used_once_a_person_has_accepted_it(daemon):
-    work = daemon.workspace()
-    daemon.spawn("agent", work, "/shell touch one")
+def test_a_workspace_that_was_made_anew_is_used_once_a_person_has_accepted_it(running):
+    work = running.workspace()
+    running.spawn("agent", work, "/shell touch one")
     with renamed(work):
-        daemon.ok("send", "agent", "/shell touch two")
-        told = daemon.wait("agent", "failed")["turn"]["error"]
+        running.ok("send", "agent", "/shell touch two")
+        told = running.wait("agent", "failed")["turn"]["error"]
         commands = re.findall("`substratctl (.*?)`", told)
         for command in commands:
-            daemon.ok(*command.split())
-        daemon.wait("agent")
+            running.ok(*command.split())
+        running.wait("agent")
         assert os.path.exists(work / "two")
-        daemon.ok("send", "agent", "/shell touch three", "--wait")
+        running.ok("send", "agent", "/shell touch three", "--wait")
         assert os.path.exists(work / "three")
-    daemon.ok("send", "agent", "/shell touch four")
-    assert "another directory" in daemon.wait("agent", "failed")["turn"]["error"], "that one is the last turn's now"
+    running.ok("send", "agent", "/shell touch four")
+    assert "another directory" in running.wait("agent", "failed")["turn"]["error"], "that one is the last turn's now"
 
 
 def test_worktrees_are_made_and_removed_one_after_the_other_beside_a_running_agent(agent):

@@ -140,37 +140,37 @@ def child(name, prompt, *needs):
     return "/tool spawn_agent " + json.dumps({"name": name, "prompt": prompt, "needs": needs})
 
 
-def test_a_child_begins_when_those_that_it_needs_have_succeeded(daemon, until):
-    work = daemon.workspace()
+def test_a_child_begins_when_those_that_it_needs_have_succeeded(running, until):
+    work = running.workspace()
     hold = "/shell while [ ! -e go ]; do sleep 0.02; done\n/say written"
     script = [
         child("author", hold), child("tester", "/say tested", "author"), child("critic", "/say read", "author", "tester"),
         child("odd", "/say x", "lead"), child("lost", "/say x", "nemo"), child("later", "/say x", "task:t1"),
     ]  # fmt: skip
-    daemon.spawn("lead", work, "\n".join(script))
-    told = daemon.tool("lead")
+    running.spawn("lead", work, "\n".join(script))
+    told = running.tool("lead")
     assert "queued until author and tester succeeded" in told[2]
     assert all(answer.startswith("!") for answer in told[3:])
-    assert daemon.show("tester")["reason"] == "it begins when author has succeeded"
-    assert daemon.show("critic")["reason"] == "it begins when author and tester have succeeded"
-    until(lambda: "while" in str(daemon.show("author")["activity"]), "author works")
-    daemon.kill()
-    daemon.start()
-    assert queued(daemon) == ["tester", "critic"]
+    assert running.show("tester")["reason"] == "it begins when author has succeeded"
+    assert running.show("critic")["reason"] == "it begins when author and tester have succeeded"
+    until(lambda: "while" in str(running.show("author")["activity"]), "author works")
+    running.kill()
+    running.start()
+    assert queued(running) == ["tester", "critic"]
     (work / "go").touch()
-    until(lambda: daemon.show("critic")["state"] == "idle", "the last of them")
-    assert begun(daemon).index("author") < begun(daemon).index("tester") < begun(daemon).index("critic")
-    assert daemon.events("critic", "need:met")
+    until(lambda: running.show("critic")["state"] == "idle", "the last of them")
+    assert begun(running).index("author") < begun(running).index("tester") < begun(running).index("critic")
+    assert running.events("critic", "need:met")
 
 
-def test_a_child_that_needs_one_that_fails_does_not_run_and_its_parent_is_told(daemon, until):
-    work = daemon.workspace()
+def test_a_child_that_needs_one_that_fails_does_not_run_and_its_parent_is_told(running, until):
+    work = running.workspace()
     script = [child("author", "/fail crash"), child("tester", "/say tested", "author"), child("critic", "/say x", "tester")]
-    daemon.spawn("lead", work, "\n".join(script))
-    until(lambda: daemon.show("critic")["state"] == "failed", "the end of the chain")
-    tester = daemon.show("tester")
+    running.spawn("lead", work, "\n".join(script))
+    until(lambda: running.show("critic")["state"] == "failed", "the end of the chain")
+    tester = running.show("tester")
     assert (tester["state"], tester["turn"], tester["attention"]["kind"]) == ("failed", None, "failed")
     assert "it needs author, which has not succeeded (error)" in tester["attention"]["text"]
-    until(lambda: "tester has done nothing" in str(daemon.events("lead", "user")), "the parent's turn")
-    done = daemon.ctl("resume", "tester", "--wait")
+    until(lambda: "tester has done nothing" in str(running.events("lead", "user")), "the parent's turn")
+    done = running.ctl("resume", "tester", "--wait")
     assert (done.code, done.out.strip()) == (0, "tested"), "a person lets it run all the same"

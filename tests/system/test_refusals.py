@@ -25,42 +25,42 @@ def refused(house, workspace, *words):
 # The workspace
 
 
-def test_what_is_no_workspace(daemon):
-    file, link, given = daemon.directory / "file", daemon.directory / "link", daemon.directory / "given"
+def test_what_is_no_workspace(running):
+    file, link, given = running.directory / "file", running.directory / "link", running.directory / "given"
     file.write_text("x")
-    link.symlink_to(daemon.home)
-    inside = [place / "inside" for place in (daemon.state, daemon.runtime)]
-    programs = [daemon.home / ".cursor", daemon.home / ".config/cursor"]
+    link.symlink_to(running.home)
+    inside = [place / "inside" for place in (running.state, running.runtime)]
+    programs = [running.home / ".cursor", running.home / ".config/cursor"]
     for path in (given, *inside, *programs):
         path.mkdir(parents=True)
-    places = [daemon.directory / "nowhere", file, daemon.directory, *inside, daemon.home, *programs]
+    places = [running.directory / "nowhere", file, running.directory, *inside, running.home, *programs]
     if os.geteuid() == 0:  # who can give a directory away
         os.chown(given, 65534, 65534)
         places.append(given)
     for path in (*places, "/", "/usr", "/etc", "/proc", "/dev", "/tmp"):
-        assert str(path) in refused(daemon, path)
-    refused(daemon, link)
+        assert str(path) in refused(running, path)
+    refused(running, link)
 
 
-def test_a_relative_workspace_is_refused_on_the_wire(daemon):
-    work = daemon.workspace()
-    with daemon.wire() as wire:
+def test_a_relative_workspace_is_refused_on_the_wire(running):
+    work = running.workspace()
+    with running.wire() as wire:
         assert "absolute" in wire.refuse("agent.spawn", workspace=work.name)["message"]
-    assert daemon.ok("ls") == []
+    assert running.ok("ls") == []
 
 
-def test_a_workspace_that_vanishes_fails_the_next_turn_and_only_that(daemon):
-    work = daemon.workspace()
-    daemon.spawn("anna", work, "one")
-    shutil.move(work, daemon.directory / "moved")
-    done = daemon.ctl("send", "anna", "--wait", "two")
+def test_a_workspace_that_vanishes_fails_the_next_turn_and_only_that(running):
+    work = running.workspace()
+    running.spawn("anna", work, "one")
+    shutil.move(work, running.directory / "moved")
+    done = running.ctl("send", "anna", "--wait", "two")
     assert done.code in {1, 5}
-    assert str(work) in done.err + json.dumps(daemon.show("anna"))
+    assert str(work) in done.err + json.dumps(running.show("anna"))
     assert not work.exists(), "nothing is made in its place"
-    shutil.move(daemon.directory / "moved", work)
-    if daemon.show("anna")["state"] == "suspended":
-        daemon.ctl("resume", "anna")
-    done = daemon.ctl("send", "anna", "--wait", "three")
+    shutil.move(running.directory / "moved", work)
+    if running.show("anna")["state"] == "suspended":
+        running.ctl("resume", "anna")
+    done = running.ctl("send", "anna", "--wait", "three")
     assert (done.code, done.out.strip()) == (0, "three")
 
 
@@ -184,28 +184,28 @@ def test_sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(h
 # The state directory
 
 
-def test_a_second_daemon_on_one_state_directory_says_who_holds_it(daemon):
-    daemon.spawn("anna", daemon.workspace())
-    code, said = daemon.refused(arguments=("--runtime-dir", str(daemon.runtime / "second")))
+def test_a_second_daemon_on_one_state_directory_says_who_holds_it(running):
+    running.spawn("anna", running.workspace())
+    code, said = running.refused(arguments=("--runtime-dir", str(running.runtime / "second")))
     assert code == 1, said
-    assert str(daemon.process.pid) in said
-    assert str(daemon.state) in said
+    assert str(running.process.pid) in said
+    assert str(running.state) in said
     assert "Traceback" not in said
-    code, said = daemon.refused()
+    code, said = running.refused()
     assert code == 1, said
-    assert daemon.show("anna")["state"] == "idle", "the first one goes on"
+    assert running.show("anna")["state"] == "idle", "the first one goes on"
 
 
-def test_a_child_of_a_dead_daemon_that_has_its_lock_yet_is_waited_for(daemon, until):
+def test_a_child_of_a_dead_daemon_that_has_its_lock_yet_is_waited_for(running, until):
     """As one is for an instant that the daemon was just about to start."""
-    daemon.kill()
-    with (daemon.state / "lock").open("r+b") as lock:
+    running.kill()
+    with (running.state / "lock").open("r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        daemon.process = daemon.launch()
-        until(lambda: str(daemon.state / "lock") in descriptors(daemon.process.pid), "the look at the lock")
-        assert daemon.process.poll() is None
+        running.process = running.launch()
+        until(lambda: str(running.state / "lock") in descriptors(running.process.pid), "the look at the lock")
+        assert running.process.poll() is None
         fcntl.flock(lock, fcntl.LOCK_UN)
-        daemon.ready()
+        running.ready()
 
 
 def test_a_state_directory_that_is_a_file(house):
