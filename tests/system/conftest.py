@@ -62,8 +62,3 @@ def agent(house):
     prepare(house)
     house.start(agent=house.program(OBEDIENT))
     return Agent(house)
-
-
-@pytest.fixture
-def daemon(running):
-    return running

@@ -14,7 +14,7 @@ from tests.support.daemon import DaemonFixture
 
 
 @pytest.fixture
-def daemon(shared):
+def running(shared):
     """All tests here share a daemon, each with agents of its own."""
     return shared
 
@@ -103,12 +103,12 @@ def test_the_host_is_not_visible(looked):
     assert "end" in out
 
 
-def test_another_agents_directories_and_doors_are_not_visible(daemon):
-    work, other = daemon.workspace(), daemon.workspace("other")
-    bert = daemon.spawn("bert", other, "my secret words")
+def test_another_agents_directories_and_doors_are_not_visible(running):
+    work, other = running.workspace(), running.workspace("other")
+    bert = running.spawn("bert", other, "my secret words")
     out = run(
-        daemon, work,
-        f"ls -R {daemon.agents_directory(bert)} {daemon.runtime}/agents/{bert['id']} {daemon.chat(bert)};"
+        running, work,
+        f"ls -R {running.agents_directory(bert)} {running.runtime}/agents/{bert['id']} {running.chat(bert)};"
         " ls ~/.cursor/chats;"
         f" find / -path /proc -prune -o -name '*{bert['id']}*' -print 2>/dev/null; ls -R /run",
     )  # fmt: skip
@@ -168,46 +168,46 @@ def test_the_login_is_readable_and_not_writable(looked):
 # The workspace stays clean
 
 
-def test_git_status_is_the_same_before_during_and_after(daemon):
-    work = daemon.workspace(git=True)
+def test_git_status_is_the_same_before_during_and_after(running):
+    work = running.workspace(git=True)
     other = "git -c core.excludesFile=/dev/null status --porcelain"  # as libraries do that don't read that setting
-    out = run(daemon, work, f"git status --porcelain; {other}; git log --oneline; ls -A .cursor; cat .cursor/mcp.json")
+    out = run(running, work, f"git status --porcelain; {other}; git log --oneline; ls -A .cursor; cat .cursor/mcp.json")
     assert "first" in out
     assert "mcpServers" in out
     assert "?? " not in out
     assert "dubious" not in out
-    assert daemon.git(work, "status", "--porcelain", "--ignored") == ""
+    assert running.git(work, "status", "--porcelain", "--ignored") == ""
     assert sorted(os.listdir(work)) == [".git", "README.md"]
 
 
-def test_no_cursor_directory_is_left_even_after_a_kill(daemon, until):
-    work = daemon.workspace(git=True)
-    daemon.held("anna", work)
-    assert "?? .cursor" not in daemon.git(work, "status", "--porcelain")
-    daemon.ok("suspend", "anna")
+def test_no_cursor_directory_is_left_even_after_a_kill(running, until):
+    work = running.workspace(git=True)
+    running.held("anna", work)
+    assert "?? .cursor" not in running.git(work, "status", "--porcelain")
+    running.ok("suspend", "anna")
     assert not (work / ".cursor").exists()
-    daemon.ok("send", "anna", "/sleep 1000")
-    daemon.ok("resume", "anna")
-    until(lambda: daemon.show("anna")["state"] == "running", "the turn")
-    daemon.kill()
-    daemon.start()
-    daemon.ok("end", "anna")
+    running.ok("send", "anna", "/sleep 1000")
+    running.ok("resume", "anna")
+    until(lambda: running.show("anna")["state"] == "running", "the turn")
+    running.kill()
+    running.start()
+    running.ok("end", "anna")
     (work / "ready-anna").unlink()
     assert sorted(os.listdir(work)) == [".git", "README.md"]
-    assert daemon.git(work, "status", "--porcelain", "--ignored") == ""
+    assert running.git(work, "status", "--porcelain", "--ignored") == ""
 
 
-def test_the_workspaces_own_rules_and_servers_are_shown_and_unmodified(daemon):
-    work = daemon.workspace(git=True)
+def test_the_workspaces_own_rules_and_servers_are_shown_and_unmodified(running):
+    work = running.workspace(git=True)
     (work / ".cursor" / "rules").mkdir(parents=True)
     (work / ".cursor" / "rules" / "house.mdc").write_text("be kind\n")
     mine = '{"mcpServers": {"mine": {"command": "/bin/mine", "args": ["x"]}}} // a comment\n'.replace(" // a comment", "")
     (work / ".cursor" / "mcp.json").write_text(mine)
     (work / ".cursor" / "cli.json").write_text("{}")
-    daemon.git(work, "add", ".")
-    daemon.git(work, "commit", "-q", "-m", "rules")
+    running.git(work, "add", ".")
+    running.git(work, "commit", "-q", "-m", "rules")
     out = run(
-        daemon, work, "cat .cursor/rules/house.mdc; ls .cursor .cursor/rules; git status --porcelain; cat .cursor/mcp.json"
+        running, work, "cat .cursor/rules/house.mdc; ls .cursor .cursor/rules; git status --porcelain; cat .cursor/mcp.json"
     )
     assert "be kind" in out
     assert "cli.json" in out
@@ -217,86 +217,86 @@ def test_the_workspaces_own_rules_and_servers_are_shown_and_unmodified(daemon):
     assert servers["mine"]["command"] == "/bin/mine"
     assert (work / ".cursor" / "mcp.json").read_text() == mine
     assert sorted(os.listdir(work / ".cursor" / "rules")) == ["house.mdc"]
-    assert daemon.git(work, "status", "--porcelain", "--ignored") == ""
+    assert running.git(work, "status", "--porcelain", "--ignored") == ""
 
 
-def test_git_inside_does_not_take_the_generated_files_for_changes(daemon):
+def test_git_inside_does_not_take_the_generated_files_for_changes(running):
     """With rules under version control the overlay shows another mcp.json; an agent that commits must not commit it."""
-    work = daemon.workspace(git=True)
+    work = running.workspace(git=True)
     (work / ".cursor").mkdir()
     (work / ".cursor" / "mcp.json").write_text('{"mcpServers": {}}\n')
-    daemon.git(work, "add", ".")
-    daemon.git(work, "commit", "-q", "-m", "rules")
-    run(daemon, work, "echo new > new.txt; git add -A; git -c user.name=A -c user.email=a@b.c commit -q -m agent")
-    assert daemon.git(work, "show", "--name-only", "--format=%s").split() == ["agent", "new.txt"]
-    assert daemon.git(work, "status", "--porcelain") == ""
+    running.git(work, "add", ".")
+    running.git(work, "commit", "-q", "-m", "rules")
+    run(running, work, "echo new > new.txt; git add -A; git -c user.name=A -c user.email=a@b.c commit -q -m agent")
+    assert running.git(work, "show", "--name-only", "--format=%s").split() == ["agent", "new.txt"]
+    assert running.git(work, "status", "--porcelain") == ""
 
 
-def test_an_odd_mcp_file_of_the_user_does_not_cost_the_agent_its_tools(daemon):
+def test_an_odd_mcp_file_of_the_user_does_not_cost_the_agent_its_tools(running):
     contents = ("{broken", "[]", '{"mcpServers": []}', '{"mcpServers": {"substrat": {"command": "/bin/false"}}}')
     for number, content in enumerate(contents):
-        work, name = daemon.workspace(f"work-{number}"), f"a{number}"
+        work, name = running.workspace(f"work-{number}"), f"a{number}"
         (work / ".cursor").mkdir()
         (work / ".cursor" / "mcp.json").write_text(content)
-        daemon.spawn(name, work, "/tool whoami {}")
-        (answer,) = daemon.tool(name)
+        running.spawn(name, work, "/tool whoami {}")
+        (answer,) = running.tool(name)
         assert name in answer, content
         assert not answer.startswith("!"), content
         assert (work / ".cursor" / "mcp.json").read_text() == content
 
 
-def test_a_cursor_directory_that_is_a_link_out_of_the_workspace_shows_nothing_of_the_host(daemon):
-    work = daemon.workspace()
-    (daemon.home / "secret").write_text("canary")
-    (work / ".cursor").symlink_to(daemon.home)
-    done = daemon.ctl("spawn", "anna", "-w", work, "--wait", "/shell cat .cursor/secret; ls .cursor")
-    assert "canary" not in daemon.ctl("logs", "anna", "--raw").out
+def test_a_cursor_directory_that_is_a_link_out_of_the_workspace_shows_nothing_of_the_host(running):
+    work = running.workspace()
+    (running.home / "secret").write_text("canary")
+    (work / ".cursor").symlink_to(running.home)
+    done = running.ctl("spawn", "anna", "-w", work, "--wait", "/shell cat .cursor/secret; ls .cursor")
+    assert "canary" not in running.ctl("logs", "anna", "--raw").out
     assert done.code in {0, 1, 5}
-    assert os.listdir(daemon.home / ".cursor") if (daemon.home / ".cursor").exists() else True
-    assert not (daemon.home / "mcp.json").exists()
-    assert not (daemon.home / "rules").exists()
+    assert os.listdir(running.home / ".cursor") if (running.home / ".cursor").exists() else True
+    assert not (running.home / "mcp.json").exists()
+    assert not (running.home / "rules").exists()
 
 
-def test_a_link_inside_the_users_rules_shows_nothing_of_the_host(daemon):
-    work = daemon.workspace()
-    (daemon.home / "secret").write_text("canary")
+def test_a_link_inside_the_users_rules_shows_nothing_of_the_host(running):
+    work = running.workspace()
+    (running.home / "secret").write_text("canary")
     (work / ".cursor" / "rules").mkdir(parents=True)
-    (work / ".cursor" / "rules" / "leak.mdc").symlink_to(daemon.home / "secret")
-    (work / ".cursor" / "hooks.json").symlink_to(daemon.home / "secret")
+    (work / ".cursor" / "rules" / "leak.mdc").symlink_to(running.home / "secret")
+    (work / ".cursor" / "hooks.json").symlink_to(running.home / "secret")
     os.mkfifo(work / ".cursor" / "pipe")
-    daemon.ok("spawn", "anna", "-w", work, "--wait", "/shell cat .cursor/rules/leak.mdc .cursor/hooks.json")
-    assert "canary" not in daemon.ctl("logs", "anna", "--raw").out
+    running.ok("spawn", "anna", "-w", work, "--wait", "/shell cat .cursor/rules/leak.mdc .cursor/hooks.json")
+    assert "canary" not in running.ctl("logs", "anna", "--raw").out
 
 
-def test_chats_are_visible_to_the_user_in_their_usual_place(daemon):
-    work = daemon.workspace()
-    agent = daemon.spawn("anna", work, "hello")
-    chat = daemon.home / ".cursor" / "chats" / hashlib.md5(os.fsencode(work)).hexdigest() / agent["session_id"]
+def test_chats_are_visible_to_the_user_in_their_usual_place(running):
+    work = running.workspace()
+    agent = running.spawn("anna", work, "hello")
+    chat = running.home / ".cursor" / "chats" / hashlib.md5(os.fsencode(work)).hexdigest() / agent["session_id"]
     assert (chat / "store.db").is_file()
     assert (chat / "meta.json").is_file()
-    assert os.listdir(daemon.home / ".cursor") == ["chats"], "and nothing else of the agent's is there"
+    assert os.listdir(running.home / ".cursor") == ["chats"], "and nothing else of the agent's is there"
 
 
-def test_the_chats_folder_is_found_through_a_linked_workspace_too(daemon):
-    work = daemon.workspace()
-    link = daemon.directory / "link"
+def test_the_chats_folder_is_found_through_a_linked_workspace_too(running):
+    work = running.workspace()
+    link = running.directory / "link"
     link.symlink_to(work)
-    agent = daemon.spawn("anna", link, "hello")
+    agent = running.spawn("anna", link, "hello")
     assert agent["workspace"] in {str(work), str(link)}
-    assert (daemon.chat(agent) / "store.db").is_file()
-    assert daemon.ctl("send", "anna", "--wait", "/recall").out.count("hello") == 1
+    assert (running.chat(agent) / "store.db").is_file()
+    assert running.ctl("send", "anna", "--wait", "/recall").out.count("hello") == 1
 
 
-def test_a_workspace_with_an_odd_name(daemon):
+def test_a_workspace_with_an_odd_name(running):
     names = ["-with space $HOME", "quo'te dou\"ble back\\slash", "ünï-ço\u0301de new\nline"]
     for number, name in enumerate(names):
-        work = daemon.workspace(name)
-        agent = daemon.spawn(f"a{number}", work, "/shell pwd; touch here\n/tool whoami {}")
+        work = running.workspace(name)
+        agent = running.spawn(f"a{number}", work, "/shell pwd; touch here\n/tool whoami {}")
         assert agent["turn"]["outcome"] == "success", name
         assert agent["workspace"] == str(work)
         assert (work / "here").exists(), name
-        assert daemon.shell(f"a{number}").rstrip("\n") == str(work)
-        assert f"a{number}" in daemon.tool(f"a{number}")[0], name
+        assert running.shell(f"a{number}").rstrip("\n") == str(work)
+        assert f"a{number}" in running.tool(f"a{number}")[0], name
 
 
 def test_the_program_is_seen_read_only_in_the_directory_of_its_real_file(house):
@@ -355,12 +355,12 @@ def listener():
         thread.join()
 
 
-def test_no_network_is_only_a_loopback_and_every_namespace_is_its_own(daemon, listener):
-    work = daemon.workspace()
+def test_no_network_is_only_a_loopback_and_every_namespace_is_its_own(running, listener):
+    work = running.workspace()
     spaces = "for n in cgroup ipc mnt net pid user uts; do echo $n $(readlink /proc/self/ns/$n); done > spaces"
     script = f"{spaces}; cat /proc/net/dev; cat /proc/net/route; {CONNECT.format(port=listener)}\n/tool whoami {{}}"
-    out = run(daemon, work, script, "anna", "--network", "none")
-    assert "anna" in daemon.tool("anna")[0], "its tools are there"
+    out = run(running, work, script, "anna", "--network", "none")
+    assert "anna" in running.tool("anna")[0], "its tools are there"
     for line in (work / "spaces").read_text().splitlines():
         name, value = line.split()
         assert value != os.readlink(f"/proc/self/ns/{name}"), name
@@ -369,12 +369,12 @@ def test_no_network_is_only_a_loopback_and_every_namespace_is_its_own(daemon, li
     assert "eth0" not in out
     assert "greetings" not in out
     assert "refused" in out or "unreachable" in out
-    assert daemon.show("anna")["network"] == "none"
-    assert "none" in daemon.ctl("show", "anna").out
+    assert running.show("anna")["network"] == "none"
+    assert "none" in running.ctl("show", "anna").out
 
 
-def test_the_host_network_is_the_hosts(daemon, listener):
-    out = run(daemon, daemon.workspace(), CONNECT.format(port=listener), "anna", "--network", "host")
+def test_the_host_network_is_the_hosts(running, listener):
+    out = run(running, running.workspace(), CONNECT.format(port=listener), "anna", "--network", "host")
     assert "greetings" in out
 
 

@@ -22,118 +22,118 @@ def by_hand(house, workspace, prompt):
     return json.loads(done.stdout)["session_id"]
 
 
-def test_a_chat_begun_by_hand_is_taken_over(daemon):
-    workspace = daemon.workspace()
-    session = by_hand(daemon, workspace, "the first question")
-    (listed,) = sessions(daemon, workspace).values()
+def test_a_chat_begun_by_hand_is_taken_over(running):
+    workspace = running.workspace()
+    session = by_hand(running, workspace, "the first question")
+    (listed,) = sessions(running, workspace).values()
     assert (listed["session"], listed["agent"], listed["damage"]) == (session, None, None)
-    agent = daemon.spawn("anna", workspace, "/recall", "--adopt", session)
+    agent = running.spawn("anna", workspace, "/recall", "--adopt", session)
     assert agent["session_id"] == session
     assert agent["model"] == listed["model"]
     assert agent["turn"]["result"].startswith("I remember 1 earlier turn:\n1. the first question")
-    assert sessions(daemon, workspace)[session]["agent"] == "anna"
+    assert sessions(running, workspace)[session]["agent"] == "anna"
 
 
-def test_a_session_has_one_holder(daemon):
-    workspace = daemon.workspace()
-    agent = daemon.spawn("anna", workspace, "/say hi")
-    refused = daemon.ctl("spawn", "bert", "-w", workspace, "--adopt", agent["session_id"])
+def test_a_session_has_one_holder(running):
+    workspace = running.workspace()
+    agent = running.spawn("anna", workspace, "/say hi")
+    refused = running.ctl("spawn", "bert", "-w", workspace, "--adopt", agent["session_id"])
     assert refused.code == 1
     assert "is anna's" in refused.error
     assert "send anna" in refused.error
-    daemon.ok("end", "anna")
-    assert "rm anna" in daemon.ctl("spawn", "bert", "-w", workspace, "--adopt", agent["session_id"]).error
-    daemon.ok("rm", "anna")
-    assert daemon.spawn("bert", workspace, None, "--adopt", agent["session_id"])["session_id"] == agent["session_id"]
+    running.ok("end", "anna")
+    assert "rm anna" in running.ctl("spawn", "bert", "-w", workspace, "--adopt", agent["session_id"]).error
+    running.ok("rm", "anna")
+    assert running.spawn("bert", workspace, None, "--adopt", agent["session_id"])["session_id"] == agent["session_id"]
 
 
-def test_a_session_that_is_not_there_cannot_be_taken_over(daemon):
-    workspace = daemon.workspace()
+def test_a_session_that_is_not_there_cannot_be_taken_over(running):
+    workspace = running.workspace()
     for session in ("00000000-0000-4000-8000-000000000000", "nonsense", "../../x"):
-        refused = daemon.ctl("spawn", "anna", "-w", workspace, "--adopt", session)
+        refused = running.ctl("spawn", "anna", "-w", workspace, "--adopt", session)
         assert refused.code == 1, session
         assert "substratctl sessions" in refused.error, session
-    assert daemon.ok("ls") == []
+    assert running.ok("ls") == []
 
 
-def test_a_damaged_session_is_reported_and_not_taken_over(daemon):
-    workspace = daemon.workspace()
-    agent = daemon.spawn("anna", workspace, "/say hi")
-    daemon.ok("rm", "anna")
-    store = daemon.chat(agent) / "store.db"
+def test_a_damaged_session_is_reported_and_not_taken_over(running):
+    workspace = running.workspace()
+    agent = running.spawn("anna", workspace, "/say hi")
+    running.ok("rm", "anna")
+    store = running.chat(agent) / "store.db"
     store.write_bytes(b"x" * 5000)
-    assert sessions(daemon, workspace)[agent["session_id"]]["damage"]
-    assert "damaged" in daemon.ctl("sessions", "-w", workspace).out
+    assert sessions(running, workspace)[agent["session_id"]]["damage"]
+    assert "damaged" in running.ctl("sessions", "-w", workspace).out
     for words in (("spawn", "bert", "-w", workspace, "--adopt"), ("export", "-w", workspace)):
-        refused = daemon.ctl(*words, agent["session_id"])
+        refused = running.ctl(*words, agent["session_id"])
         assert refused.code == 1
         assert "nothing was changed" in refused.error
     assert store.read_bytes() == b"x" * 5000
 
 
-def test_a_session_is_exported_as_markdown(daemon):
-    workspace = daemon.workspace()
-    agent = daemon.spawn("anna", workspace, "a question\n/say an answer")
-    by_name, by_id = daemon.ctl("export", "anna"), daemon.ctl("export", agent["session_id"], "-w", workspace)
+def test_a_session_is_exported_as_markdown(running):
+    workspace = running.workspace()
+    agent = running.spawn("anna", workspace, "a question\n/say an answer")
+    by_name, by_id = running.ctl("export", "anna"), running.ctl("export", agent["session_id"], "-w", workspace)
     assert by_name.out == by_id.out
     assert by_name.out.startswith("# a question /say an answer\n\nSession `")
     assert "\n## User\n\na question" in by_name.out
     assert "\n## Assistant\n\na question" in by_name.out
-    document = daemon.ok("export", "anna")
+    document = running.ok("export", "anna")
     assert [message["role"] for message in document["messages"]] == ["user", "assistant"]
-    assert daemon.ctl("export", "nobody").code == 4
+    assert running.ctl("export", "nobody").code == 4
 
 
-def test_sessions_of_a_directory_without_any(daemon):
-    done = daemon.ctl("sessions", "-w", daemon.workspace())
+def test_sessions_of_a_directory_without_any(running):
+    done = running.ctl("sessions", "-w", running.workspace())
     assert (done.code, done.out) == (0, "")
     assert "no chats" in done.error
 
 
-def test_a_transcript_in_its_three_forms(daemon):
-    workspace = daemon.workspace()
-    daemon.spawn("anna", workspace, SLASH)
-    daemon.ok("send", "anna", "/say more", "--wait")
-    text = daemon.ctl("transcript", "anna").out
+def test_a_transcript_in_its_three_forms(running):
+    workspace = running.workspace()
+    running.spawn("anna", workspace, SLASH)
+    running.ok("send", "anna", "/say more", "--wait")
+    text = running.ctl("transcript", "anna").out
     assert "── Turn 1 · success · " in text
     assert "> hello\n" in text
     assert "  shell: echo out; exit 3 → exit 3" in text
     assert "\n    out\n" in text
-    markdown = daemon.ctl("transcript", "anna", "--markdown").out
+    markdown = running.ctl("transcript", "anna", "--markdown").out
     assert "\n## Turn 2 · success · " in markdown
     assert "**Tool** `shell: echo out; exit 3` → `exit 3`" in markdown
-    document = daemon.ok("transcript", "anna")
+    document = running.ok("transcript", "anna")
     turns = [turn for turn in document["turns"] if turn["turn"] is not None]
     assert [turn["turn"]["number"] for turn in turns] == [1, 2]
     tool = next(step["tool"] for step in turns[0]["steps"] if step["kind"] == "tool")
     assert (tool["status"], tool["exit_code"], tool["output"]) == ("failed", 3, "out")
-    only = daemon.ok("transcript", "anna", "--turn", "-1")["turns"]
+    only = running.ok("transcript", "anna", "--turn", "-1")["turns"]
     assert [turn["turn"]["number"] for turn in only] == [2]
-    assert daemon.ctl("transcript", "anna", "--turn", "9").code == 4
-    assert daemon.ctl("transcript", "anna", "--json", "--markdown").code == 2
+    assert running.ctl("transcript", "anna", "--turn", "9").code == 4
+    assert running.ctl("transcript", "anna", "--json", "--markdown").code == 2
 
 
-def test_a_transcript_drives_no_terminal(daemon):
-    workspace = daemon.workspace()
-    daemon.spawn("anna", workspace, "/say \x1b[2J\x1b]0;owned\x07\n/shell printf '\\033[31mred'")
-    done = daemon.ctl("transcript", "anna")
+def test_a_transcript_drives_no_terminal(running):
+    workspace = running.workspace()
+    running.spawn("anna", workspace, "/say \x1b[2J\x1b]0;owned\x07\n/shell printf '\\033[31mred'")
+    done = running.ctl("transcript", "anna")
     assert "\x1b" not in done.out
     assert "\\x1b[2J" in done.out
 
 
-def test_tokens_are_added_up_for_an_agent_and_its_family(daemon):
-    workspace = daemon.workspace()
-    daemon.spawn("anna", workspace, '/tool spawn_agent {"name": "kid", "prompt": "/say hi"}')
-    daemon.wait("kid", "idle")
-    daemon.wait("anna", "idle")  # the child's report was a turn of its own
-    turns = {name: [turn for turn in pages(daemon, name) if turn["usage"]] for name in ("anna", "kid")}
+def test_tokens_are_added_up_for_an_agent_and_its_family(running):
+    workspace = running.workspace()
+    running.spawn("anna", workspace, '/tool spawn_agent {"name": "kid", "prompt": "/say hi"}')
+    running.wait("kid", "idle")
+    running.wait("anna", "idle")  # the child's report was a turn of its own
+    turns = {name: [turn for turn in pages(running, name) if turn["usage"]] for name in ("anna", "kid")}
     used = {name: sum(turn["usage"]["inputTokens"] for turn in turns[name]) for name in turns}
-    found = daemon.ok("usage", "anna")
+    found = running.ok("usage", "anna")
     assert (found["turns"], found["usage"]["inputTokens"]) == (len(turns["anna"]), used["anna"])
     assert found["family"]["agents"] == 2
     assert found["family"]["usage"]["inputTokens"] == used["anna"] + used["kid"]
-    assert [row["name"] for row in daemon.ok("usage")] == ["anna", "kid"]
-    assert "anna and its 1" in daemon.ctl("usage").out
+    assert [row["name"] for row in running.ok("usage")] == ["anna", "kid"]
+    assert "anna and its 1" in running.ctl("usage").out
 
 
 def pages(house, name):

@@ -47,22 +47,22 @@ def settled(house, until, before):
 
 
 @pytest.mark.slow
-def test_turns_and_commands_in_a_git_workspace_cost_no_descriptor(daemon, until):
-    work = daemon.workspace(git=True)
-    daemon.git(work, "init", "-q", "nested")
-    linked = daemon.directory / "linked"
-    daemon.git(work, "worktree", "add", "-q", linked)
+def test_turns_and_commands_in_a_git_workspace_cost_no_descriptor(running, until):
+    work = running.workspace(git=True)
+    running.git(work, "init", "-q", "nested")
+    linked = running.directory / "linked"
+    running.git(work, "worktree", "add", "-q", linked)
     for name, place, network in (("anna", work, "filtered"), ("bert", linked, "none")):
-        daemon.spawn(name, place, "/say hi", "--network", network)
-        assert daemon.ctl("exec", name, "--", "true").code == 0
-    daemon.ok("sessions", "-w", work)
-    before = opened(daemon)
+        running.spawn(name, place, "/say hi", "--network", network)
+        assert running.ctl("exec", name, "--", "true").code == 0
+    running.ok("sessions", "-w", work)
+    before = opened(running)
     for _ in range(2):
         for name in ("anna", "bert"):
-            daemon.ok("send", name, "/say hi", "--wait")
-            assert daemon.ctl("exec", name, "--", "true").code == 0
-    daemon.ok("sessions", "-w", work)
-    settled(daemon, until, before)
+            running.ok("send", name, "/say hi", "--wait")
+            assert running.ctl("exec", name, "--", "true").code == 0
+    running.ok("sessions", "-w", work)
+    settled(running, until, before)
 
 
 def test_turns_that_cannot_be_started_cost_no_descriptor(house, until):

@@ -156,60 +156,60 @@ def test_sigterm_and_sigint_are_the_end_of_the_daemon_not_of_its_turns(house, un
     check_every_line_once(house)
 
 
-def test_what_was_accepted_is_not_lost(daemon, until):
+def test_what_was_accepted_is_not_lost(running, until):
     """Prompts that were queued when the daemon died run, in order and once."""
-    work = daemon.workspace()
-    daemon.held("anna", work)
+    work = running.workspace()
+    running.held("anna", work)
     for number in range(3):
-        daemon.ok("send", "anna", f"prompt {number}")
-    daemon.kill()
-    daemon.start()
-    assert daemon.show("anna")["unread"] == 3
+        running.ok("send", "anna", f"prompt {number}")
+    running.kill()
+    running.start()
+    assert running.show("anna")["unread"] == 3
     (work / "go").touch()
-    until(lambda: daemon.wait("anna")["turn"]["number"] == 4, "the last prompt's turn")
-    results = [event["raw"]["result"] for event in daemon.events("anna", "result:success")]
+    until(lambda: running.wait("anna")["turn"]["number"] == 4, "the last prompt's turn")
+    results = [event["raw"]["result"] for event in running.events("anna", "result:success")]
     assert results[1:] == ["prompt 0", "prompt 1", "prompt 2"]
 
 
-def test_a_client_that_waits_learns_that_the_daemon_died(daemon):
-    daemon.held("anna", daemon.workspace())
-    waiting = daemon.follow("wait", "anna")
-    with daemon.wire() as wire:
+def test_a_client_that_waits_learns_that_the_daemon_died(running):
+    running.held("anna", running.workspace())
+    waiting = running.follow("wait", "anna")
+    with running.wire() as wire:
         wire.ask("agent.wait", agents=["anna"])
-        daemon.kill()
+        running.kill()
         assert wire.receive() is None
     # It waits 30 s for another daemon (`substrat.cli.outage`).
     assert waiting.wait(60) == 3
 
 
-def test_agents_of_every_state_are_as_they_were(daemon):
-    work = daemon.workspace()
-    daemon.spawn("idle", work, "x")
-    daemon.ctl("spawn", "failed", "-w", work, "--wait", "/exit 1")
-    daemon.spawn("ended", work)
-    daemon.ok("end", "ended")
-    daemon.spawn("suspended", work, "x")
-    daemon.ok("suspend", "suspended")
-    daemon.held("running", work)
-    before = daemon.ok("ls")
-    for stop in (daemon.kill, daemon.stop):
+def test_agents_of_every_state_are_as_they_were(running):
+    work = running.workspace()
+    running.spawn("idle", work, "x")
+    running.ctl("spawn", "failed", "-w", work, "--wait", "/exit 1")
+    running.spawn("ended", work)
+    running.ok("end", "ended")
+    running.spawn("suspended", work, "x")
+    running.ok("suspend", "suspended")
+    running.held("running", work)
+    before = running.ok("ls")
+    for stop in (running.kill, running.stop):
         stop()
-        daemon.start()
-        assert daemon.ok("ls") == before
+        running.start()
+        assert running.ok("ls") == before
 
 
-def test_a_tool_call_without_a_daemon_is_answered_by_the_next_or_fails_clearly(daemon, until):
-    work = daemon.workspace()
+def test_a_tool_call_without_a_daemon_is_answered_by_the_next_or_fails_clearly(running, until):
+    work = running.workspace()
     script = (
         "/tool whoami {}\n/shell touch ready; while [ ! -e go ]; do sleep 0.02; done\n/tool whoami {}\n/shell touch called"
     )
-    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=script.encode())
+    running.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=script.encode())
     until((work / "ready").exists, "the first half")
-    daemon.kill()
+    running.kill()
     (work / "go").touch()
-    daemon.start()
-    assert daemon.wait("anna")["turn"]["outcome"] == "success"
-    assert "anna" in daemon.tool("anna")[1]
+    running.start()
+    assert running.wait("anna")["turn"]["outcome"] == "success"
+    assert "anna" in running.tool("anna")[1]
 
 
 def test_a_daemon_that_died_right_after_spawn_starts_the_turn_once(house, until):
@@ -230,33 +230,33 @@ def test_a_daemon_that_died_right_after_spawn_starts_the_turn_once(house, until)
     assert len(runs) <= 3
 
 
-def test_a_follower_gets_every_event_once_and_in_order_across_kills(daemon, until):
-    work = daemon.workspace()
+def test_a_follower_gets_every_event_once_and_in_order_across_kills(running, until):
+    work = running.workspace()
     script = "\n".join(f"/emit 200 20\n/shell while [ ! -e go-{number} ]; do sleep 0.01; done" for number in range(4))
-    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=f"{script}\n/say end".encode())
-    follower = daemon.follow("logs", "anna", "-f", "--json")
+    running.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=f"{script}\n/say end".encode())
+    follower = running.follow("logs", "anna", "-f", "--json")
     first = os.read(follower.stdout.fileno(), 1)  # it is there
     for number in range(4):
         (work / f"go-{number}").touch()
-        daemon.kill()
-        daemon.start()
-    assert daemon.wait("anna", "idle")["turn"]["outcome"] == "success"
-    daemon.ok("end", "anna")
+        running.kill()
+        running.start()
+    assert running.wait("anna", "idle")["turn"]["outcome"] == "success"
+    running.ok("end", "anna")
     out, _ = follower.communicate(timeout=30)
     followed = [json.loads(line) for line in (first + out).splitlines()]
-    assert followed == daemon.events("anna")
+    assert followed == running.events("anna")
     assert sum(event["kind"] == "assistant:delta" for event in followed) >= 800
 
 
-def test_two_resumes_at_once_start_one_turn(daemon, until):
-    work = daemon.workspace()
-    daemon.held("anna", work)
-    daemon.ok("suspend", "anna")
+def test_two_resumes_at_once_start_one_turn(running, until):
+    work = running.workspace()
+    running.held("anna", work)
+    running.ok("suspend", "anna")
     (work / "go").touch()
-    resumes = [daemon.follow("resume", "anna") for _ in range(6)]
+    resumes = [running.follow("resume", "anna") for _ in range(6)]
     assert [process.wait(20) for process in resumes] == [0] * 6
-    assert daemon.wait("anna", "idle")["turn"]["number"] == 2
-    assert len(daemon.events("anna", "turn:started")) == 2
+    assert running.wait("anna", "idle")["turn"]["number"] == 2
+    assert len(running.events("anna", "turn:started")) == 2
 
 
 def test_a_start_asks_systemd_for_the_time_that_a_check_of_the_database_takes(house):

@@ -52,53 +52,53 @@ def test_the_rungs_are_sigint_sigterm_and_the_kill_also_of_a_stopped_agent(house
             assert agent["turn"]["exit_code"] == [130, 143][number]
 
 
-def test_suspend_of_an_idle_agent(daemon):
-    agent = daemon.spawn("anna", daemon.workspace(), "one")
-    suspended = daemon.ok("suspend", "anna")
+def test_suspend_of_an_idle_agent(running):
+    agent = running.spawn("anna", running.workspace(), "one")
+    suspended = running.ok("suspend", "anna")
     turn = {**agent["turn"], "result": None, "usage": None}  # as in all lists
     assert suspended == {**agent, "state": "suspended", "turn": turn, "attention": suspended["attention"]}
     assert suspended["attention"]["kind"] == "suspended"
-    done = daemon.ctl("suspend", "anna")
+    done = running.ctl("suspend", "anna")
     assert done.code in {0, 1}
-    assert daemon.show("anna")["state"] == "suspended"
+    assert running.show("anna")["state"] == "suspended"
 
 
-def test_what_is_queued_waits_while_suspended(daemon, until):
-    work = daemon.workspace()
-    daemon.held("anna", work)
-    daemon.ok("send", "anna", "queued before")
-    check_suspended(daemon)
-    daemon.ok("send", "anna", "queued after")
-    daemon.spawn("bert", work, '/tool send_message {"to": "anna", "text": "a message"}')
-    agent = daemon.show("anna")
+def test_what_is_queued_waits_while_suspended(running, until):
+    work = running.workspace()
+    running.held("anna", work)
+    running.ok("send", "anna", "queued before")
+    check_suspended(running)
+    running.ok("send", "anna", "queued after")
+    running.spawn("bert", work, '/tool send_message {"to": "anna", "text": "a message"}')
+    agent = running.show("anna")
     assert (agent["state"], agent["turn"]["number"], agent["unread"]) == ("suspended", 1, 3)
-    assert not daemon.sandboxed()
+    assert not running.sandboxed()
     (work / "go").touch()
-    daemon.ok("resume", "anna")
-    agent = until(lambda: (now := daemon.wait("anna"))["unread"] == 0 and now, "the end of the queue")
-    prompts = [event["text"] for event in daemon.events("anna", "user")]
+    running.ok("resume", "anna")
+    agent = until(lambda: (now := running.wait("anna"))["unread"] == 0 and now, "the end of the queue")
+    prompts = [event["text"] for event in running.events("anna", "user")]
     places = [next(at for at, text in enumerate(prompts) if part in text)
               for part in ("queued before", "queued after", "a message")]  # fmt: skip
     assert places == sorted(places)
 
 
-def test_send_with_wait_to_a_suspended_agent_ends_with_its_turn(daemon, until):
-    daemon.spawn("anna", daemon.workspace(), "one")
-    daemon.ok("suspend", "anna")
-    waiting = daemon.follow("send", "anna", "--wait", "two")
-    until(lambda: daemon.show("anna")["unread"] == 1, "the prompt")
-    daemon.ok("resume", "anna")
+def test_send_with_wait_to_a_suspended_agent_ends_with_its_turn(running, until):
+    running.spawn("anna", running.workspace(), "one")
+    running.ok("suspend", "anna")
+    waiting = running.follow("send", "anna", "--wait", "two")
+    until(lambda: running.show("anna")["unread"] == 1, "the prompt")
+    running.ok("resume", "anna")
     assert waiting.wait(20) == 0
-    assert daemon.show("anna")["turn"]["result"] == "two"
+    assert running.show("anna")["turn"]["result"] == "two"
 
 
-def test_resume_with_wait_ends_with_the_prompt_that_waited(daemon):
-    daemon.spawn("anna", daemon.workspace(), "one")
-    daemon.ok("suspend", "anna")
-    daemon.ok("send", "anna", "/exit 3")
-    done = daemon.ctl("resume", "anna", "--wait", "--timeout", "20", "--json")
+def test_resume_with_wait_ends_with_the_prompt_that_waited(running):
+    running.spawn("anna", running.workspace(), "one")
+    running.ok("suspend", "anna")
+    running.ok("send", "anna", "/exit 3")
+    done = running.ctl("resume", "anna", "--wait", "--timeout", "20", "--json")
     assert done.code == 5, done
-    assert daemon.show("anna")["turn"]["exit_code"] == 3
+    assert running.show("anna")["turn"]["exit_code"] == 3
 
 
 RESUMED = """
@@ -134,121 +134,121 @@ def test_resume_continues_the_session_with_a_prompt_of_its_own_or_the_given_one(
         assert argv[argv.index("--resume") + 1] == session
 
 
-def test_a_first_turn_that_left_no_chat_behind_gets_its_task_again(daemon):
+def test_a_first_turn_that_left_no_chat_behind_gets_its_task_again(running):
     """An interrupted first turn isn't kept by the program: to go on in an empty chat, the agent needs the task."""
-    work = daemon.workspace()
-    daemon.held("anna", work, before="the very first task\n")
-    agent = daemon.ok("suspend", "anna")
-    assert not (daemon.chat(agent) / "store.db").exists(), "the stand-in drops a chat without a finished turn"
+    work = running.workspace()
+    running.held("anna", work, before="the very first task\n")
+    agent = running.ok("suspend", "anna")
+    assert not (running.chat(agent) / "store.db").exists(), "the stand-in drops a chat without a finished turn"
     (work / "go").touch()
-    done = daemon.ctl("resume", "anna", "--wait", "--timeout", "20")
+    done = running.ctl("resume", "anna", "--wait", "--timeout", "20")
     assert done.code == 0, done
-    assert "the very first task" in daemon.events("anna", "user")[-1]["text"]
+    assert "the very first task" in running.events("anna", "user")[-1]["text"]
 
 
-def test_resume_of_an_idle_agent_that_was_suspended_runs_nothing(daemon):
-    daemon.spawn("anna", daemon.workspace(), "one")
-    daemon.ok("suspend", "anna")
-    agent = daemon.ok("resume", "anna")
+def test_resume_of_an_idle_agent_that_was_suspended_runs_nothing(running):
+    running.spawn("anna", running.workspace(), "one")
+    running.ok("suspend", "anna")
+    agent = running.ok("resume", "anna")
     assert agent["state"] in {"idle", "queued", "running"}
-    agent = daemon.wait("anna")
+    agent = running.wait("anna")
     assert agent["turn"]["number"] == 1, "nothing was left to do"
-    assert daemon.ctl("resume", "anna").code in {0, 1}
-    assert daemon.show("anna") == {**agent, "time_limit": 0, "silence_limit": 900}
+    assert running.ctl("resume", "anna").code in {0, 1}
+    assert running.show("anna") == {**agent, "time_limit": 0, "silence_limit": 900}
 
 
 @pytest.mark.parametrize("how", ["store.db", "the chat", "all chats"])
-def test_a_session_whose_store_is_missing_is_never_started_afresh(daemon, how):
-    work = daemon.workspace()
-    daemon.spawn("anna", work, "remember me")
-    daemon.ok("send", "anna", "/sleep 1000")
-    daemon.wait("anna", "running")
-    daemon.ok("suspend", "anna")
-    agent = daemon.show("anna")
-    chat = daemon.chat(agent)
-    path = {"store.db": chat / "store.db", "the chat": chat, "all chats": daemon.home / ".cursor" / "chats"}[how]
-    away = daemon.directory / "away"
+def test_a_session_whose_store_is_missing_is_never_started_afresh(running, how):
+    work = running.workspace()
+    running.spawn("anna", work, "remember me")
+    running.ok("send", "anna", "/sleep 1000")
+    running.wait("anna", "running")
+    running.ok("suspend", "anna")
+    agent = running.show("anna")
+    chat = running.chat(agent)
+    path = {"store.db": chat / "store.db", "the chat": chat, "all chats": running.home / ".cursor" / "chats"}[how]
+    away = running.directory / "away"
     shutil.move(path, away)
-    done = daemon.ctl("resume", "anna", "/recall")
+    done = running.ctl("resume", "anna", "/recall")
     assert (done.code, done.out) == (1, "")
     assert agent["session_id"] in done.error
     assert "store.db" in done.error or str(chat) in done.error
-    assert daemon.show("anna") == agent, "still suspended, and nothing changed"
-    assert not daemon.sandboxed()
+    assert running.show("anna") == agent, "still suspended, and nothing changed"
+    assert not running.sandboxed()
     if path.exists():
         shutil.rmtree(path)
     shutil.move(away, path)
-    done = daemon.ctl("resume", "anna", "/recall", "--wait", "--timeout", "20")
+    done = running.ctl("resume", "anna", "/recall", "--wait", "--timeout", "20")
     assert done.code == 0, done
     assert "remember me" in done.out
-    assert daemon.show("anna")["session_id"] == agent["session_id"]
+    assert running.show("anna")["session_id"] == agent["session_id"]
 
 
-def test_a_missing_session_also_stops_the_next_prompt(daemon):
+def test_a_missing_session_also_stops_the_next_prompt(running):
     """An idle agent's next turn resumes its session too."""
-    work = daemon.workspace()
-    agent = daemon.spawn("anna", work, "remember me")
-    chat = daemon.chat(agent)
-    shutil.move(chat, daemon.directory / "away")
-    done = daemon.ctl("send", "anna", "--wait", "--timeout", "20", "/recall")
+    work = running.workspace()
+    agent = running.spawn("anna", work, "remember me")
+    chat = running.chat(agent)
+    shutil.move(chat, running.directory / "away")
+    done = running.ctl("send", "anna", "--wait", "--timeout", "20", "/recall")
     assert done.code in {1, 5}
-    assert agent["session_id"] in done.err + json.dumps(daemon.show("anna")["turn"])
-    assert "earlier turn" not in json.dumps(daemon.show("anna")["turn"]["result"])
+    assert agent["session_id"] in done.err + json.dumps(running.show("anna")["turn"])
+    assert "earlier turn" not in json.dumps(running.show("anna")["turn"]["result"])
 
 
-def test_suspend_all_and_resume_all(daemon, until):
-    work = daemon.workspace()
-    daemon.held("anna", work)
-    daemon.spawn("bert", work, "idle one")
-    daemon.spawn("carl", work)
-    daemon.spawn("dora", work)
-    daemon.ok("end", "dora")
-    since = {name: daemon.show(name)["attention"]["since"] for name in ("bert", "carl", "dora")}
-    agents = daemon.ok("suspend", "--all")
+def test_suspend_all_and_resume_all(running, until):
+    work = running.workspace()
+    running.held("anna", work)
+    running.spawn("bert", work, "idle one")
+    running.spawn("carl", work)
+    running.spawn("dora", work)
+    running.ok("end", "dora")
+    since = {name: running.show(name)["attention"]["since"] for name in ("bert", "carl", "dora")}
+    agents = running.ok("suspend", "--all")
     assert {agent["name"]: agent["state"] for agent in agents} == dict.fromkeys(["anna", "bert", "carl"], "suspended")
-    assert not daemon.sandboxed()
-    daemon.stop()
-    daemon.start()
-    states = {agent["name"]: agent["state"] for agent in daemon.ok("ls")}
+    assert not running.sandboxed()
+    running.stop()
+    running.start()
+    states = {agent["name"]: agent["state"] for agent in running.ok("ls")}
     assert states == {"anna": "suspended", "bert": "suspended", "carl": "suspended", "dora": "ended"}
     (work / "go").touch()
-    agents = daemon.ok("resume", "--all")
+    agents = running.ok("resume", "--all")
     assert {agent["name"] for agent in agents} == {"anna", "bert", "carl"}
-    assert {name: daemon.show(name)["attention"]["since"] for name in since} == since, "they do what they did before"
-    states = {agent["name"]: agent for agent in daemon.ok("wait", "anna", "bert", "carl", "--timeout", "20")}
+    assert {name: running.show(name)["attention"]["since"] for name in since} == since, "they do what they did before"
+    states = {agent["name"]: agent for agent in running.ok("wait", "anna", "bert", "carl", "--timeout", "20")}
     assert {name: agent["state"] for name, agent in states.items()} == dict.fromkeys(["anna", "bert", "carl"], "idle")
     assert states["anna"]["turn"]["number"] == 2
 
 
-def test_resume_all_leaves_those_that_were_suspended_by_name(daemon):
-    work = daemon.workspace()
+def test_resume_all_leaves_those_that_were_suspended_by_name(running):
+    work = running.workspace()
     for name in ("anna", "bert", "carl"):
-        daemon.spawn(name, work)
-    daemon.ok("suspend", "anna")
-    daemon.ok("suspend", "--all")
-    daemon.stop()
-    daemon.start()
-    done = daemon.ctl("resume", "--all")
+        running.spawn(name, work)
+    running.ok("suspend", "anna")
+    running.ok("suspend", "--all")
+    running.stop()
+    running.start()
+    done = running.ctl("resume", "--all")
     assert (done.out, done.error) == ("2 agents resumed\n", "substratctl: suspended by name, and left so: anna")
-    assert daemon.show("anna")["state"] == "suspended"
-    assert daemon.ctl("resume", "--all").out == "1 agent resumed\n", "nobody else is left"
-    daemon.ok("suspend", "--all")
-    daemon.ok("resume", "bert")
-    daemon.ok("suspend", "bert")
-    assert daemon.ctl("resume", "--all").out == "2 agents resumed\n"
+    assert running.show("anna")["state"] == "suspended"
+    assert running.ctl("resume", "--all").out == "1 agent resumed\n", "nobody else is left"
+    running.ok("suspend", "--all")
+    running.ok("resume", "bert")
+    running.ok("suspend", "bert")
+    assert running.ctl("resume", "--all").out == "2 agents resumed\n"
 
 
-def test_resume_all_goes_on_after_one_that_cannot(daemon):
-    work = daemon.workspace()
+def test_resume_all_goes_on_after_one_that_cannot(running):
+    work = running.workspace()
     agents = {}
     for name in ("anna", "bert"):
-        daemon.spawn(name, work, f"I am {name}")
-        daemon.ok("send", name, "/sleep 1000")
-        daemon.wait(name, "running")
-        agents[name] = daemon.ok("suspend", name)
-    shutil.rmtree(daemon.chat(agents["anna"]))
-    done = daemon.ctl("resume", "--all", "/recall")
+        running.spawn(name, work, f"I am {name}")
+        running.ok("send", name, "/sleep 1000")
+        running.wait(name, "running")
+        agents[name] = running.ok("suspend", name)
+    shutil.rmtree(running.chat(agents["anna"]))
+    done = running.ctl("resume", "--all", "/recall")
     assert done.code == 1
     assert "anna" in done.err
-    assert daemon.show("anna")["state"] == "suspended"
-    assert "I am bert" in daemon.wait("bert")["turn"]["result"]
+    assert running.show("anna")["state"] == "suspended"
+    assert "I am bert" in running.wait("bert")["turn"]["result"]

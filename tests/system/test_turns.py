@@ -68,13 +68,13 @@ def test_the_session_is_stored_as_soon_as_it_is_seen(house, until):
     assert house.show("anna")["session_id"] == session
 
 
-def test_a_prompt_of_a_megabyte_through_the_standin(daemon):
-    work = daemon.workspace()
+def test_a_prompt_of_a_megabyte_through_the_standin(running):
+    work = running.workspace()
     text = "word " * 200_000 + "end"
-    agent = daemon.spawn("anna", work, f"/write big {text}")
+    agent = running.spawn("anna", work, f"/write big {text}")
     assert agent["turn"]["outcome"] == "success"
     assert (work / "big").read_text() == text
-    (user,) = daemon.events("anna", "user")
+    (user,) = running.events("anna", "user")
     assert user["raw"]["message"]["content"][0]["text"].endswith(text)
 
 
@@ -149,11 +149,11 @@ def test_a_failure_before_the_session_tells_what_the_program_said(house):
 
 
 @pytest.mark.slow
-def test_twenty_turns_at_once(daemon):
-    work = daemon.workspace()
+def test_twenty_turns_at_once(running):
+    work = running.workspace()
     names = [f"a{number}" for number in range(20)]
     for name in names:
-        daemon.ok("spawn", name, "-w", work, f"/say I am {name}")
-    agents = daemon.ok("wait", *names, "--timeout", "30")
-    assert [daemon.show(name)["turn"]["result"] for name in names] == [f"I am {name}" for name in names]
+        running.ok("spawn", name, "-w", work, f"/say I am {name}")
+    agents = running.ok("wait", *names, "--timeout", "30")
+    assert [running.show(name)["turn"]["result"] for name in names] == [f"I am {name}" for name in names]
     assert len({agent["session_id"] for agent in agents}) == 20

@@ -87,18 +87,18 @@ def test_show_ends_with_what_is_to_be_done_where_its_head_scrolls_away(busy):
     assert "needs you" not in on_terminal(house, 400, "show", name)[-1]
 
 
-def test_activity_outlives_the_daemon(daemon):
-    work = daemon.workspace()
-    daemon.spawn("anna", work, "/shell echo one\n/shell echo two")
-    daemon.held("bert", work)
-    wait_until(lambda: daemon.show("bert")["activity"], "the tool call")
-    before = {agent["name"]: agent["activity"] for agent in daemon.ok("ls")}
+def test_activity_outlives_the_daemon(running):
+    work = running.workspace()
+    running.spawn("anna", work, "/shell echo one\n/shell echo two")
+    running.held("bert", work)
+    wait_until(lambda: running.show("bert")["activity"], "the tool call")
+    before = {agent["name"]: agent["activity"] for agent in running.ok("ls")}
     assert "echo two" in before["anna"]["text"]
-    daemon.kill()
-    daemon.start()
-    assert {agent["name"]: agent["activity"] for agent in daemon.ok("ls")} == before
+    running.kill()
+    running.start()
+    assert {agent["name"]: agent["activity"] for agent in running.ok("ls")} == before
     (work / "go").touch()
-    daemon.wait("bert")
+    running.wait("bert")
 
 
 def test_logs_show_a_running_command_as_running_and_a_failed_ones_output(busy):
@@ -115,23 +115,23 @@ def test_logs_show_a_running_command_as_running_and_a_failed_ones_output(busy):
     assert "    fine" not in lines
 
 
-def test_several_agents_logs_are_in_order_and_followed_to_their_ends(daemon):
-    work = daemon.workspace()
+def test_several_agents_logs_are_in_order_and_followed_to_their_ends(running):
+    work = running.workspace()
     for name in ("anna", "bert", "carl"):
-        daemon.spawn(name, work, f"I am {name}")
-    both = daemon.ctl("logs", "bert", "anna", "--json").lines
-    ids = {daemon.show(name)["id"] for name in ("anna", "bert")}
-    everything = daemon.ctl("events", "--json").lines
+        running.spawn(name, work, f"I am {name}")
+    both = running.ctl("logs", "bert", "anna", "--json").lines
+    ids = {running.show(name)["id"] for name in ("anna", "bert")}
+    everything = running.ctl("events", "--json").lines
     assert both == [event for event in everything if event["agent"] in ids]
-    shown = daemon.ctl("logs", "bert", "nobody", "anna")
+    shown = running.ctl("logs", "bert", "nobody", "anna")
     assert (shown.code, "nobody" in shown.error) == (4, True)
     assert re.search(r"^\d\d:\d\d:\d\d anna  I am anna$", shown.out, re.MULTILINE)
-    assert len(daemon.ctl("logs", "bert", "anna", "-n", "1", "--json").lines) == 2
-    follower = daemon.follow("logs", "-f", "anna", "bert", "--json")
+    assert len(running.ctl("logs", "bert", "anna", "-n", "1", "--json").lines) == 2
+    follower = running.follow("logs", "-f", "anna", "bert", "--json")
     heard = [follower.stdout.readline() for _ in both]
-    daemon.ok("send", "bert", "--wait", "once more")
-    daemon.ok("rm", "anna")
-    daemon.ok("end", "bert")
+    running.ok("send", "bert", "--wait", "once more")
+    running.ok("rm", "anna")
+    running.ok("end", "bert")
     rest = follower.stdout.read()
     assert follower.wait(20) == 0, follower.stderr.read()
     kinds = [line for line in b"".join(heard).splitlines() + rest.splitlines() if b"once more" in line]
@@ -188,16 +188,16 @@ def test_the_doctor_judges_the_running_daemons_path_and_disk(shared):
     assert str(shared.directory) in checks["disk"]["detail"]
 
 
-def test_chats_have_titles_and_the_beginning_of_an_id_does(daemon):
-    work = daemon.workspace()
-    agent = daemon.spawn("anna", work, "Make the tests pass\nand commit.")
-    (chat,) = daemon.ok("sessions", "-w", work)
+def test_chats_have_titles_and_the_beginning_of_an_id_does(running):
+    work = running.workspace()
+    agent = running.spawn("anna", work, "Make the tests pass\nand commit.")
+    (chat,) = running.ok("sessions", "-w", work)
     assert chat["title"] == "Make the tests pass and commit."
     begin = agent["session_id"][:6]
-    assert "Make the tests pass" in daemon.ctl("export", begin, "-w", work).out
-    daemon.ok("rm", "anna")
-    assert daemon.ok("spawn", "bert", "-w", work, "--adopt", begin)["session_id"] == agent["session_id"]
-    done = daemon.ctl("spawn", "carl", "-w", work, "--adopt", "0123456")
+    assert "Make the tests pass" in running.ctl("export", begin, "-w", work).out
+    running.ok("rm", "anna")
+    assert running.ok("spawn", "bert", "-w", work, "--adopt", begin)["session_id"] == agent["session_id"]
+    done = running.ctl("spawn", "carl", "-w", work, "--adopt", "0123456")
     assert (done.code, "begins with '0123456'" in done.error) == (4, True)
 
 

@@ -20,41 +20,41 @@ def spawn(house, work, names):
     house.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=lead(work, names).encode())
 
 
-def test_a_lead_is_woken_once_and_wait_and_dash_dash_wait_end_with_that_turn(daemon, until):
-    work = daemon.workspace()
+def test_a_lead_is_woken_once_and_wait_and_dash_dash_wait_end_with_that_turn(running, until):
+    work = running.workspace()
     names = ["a", "b", "c"]
-    spawn(daemon, work, names)
-    until(lambda: daemon.show("lead")["state"] == "idle", "the lead's first turn")
-    shown = daemon.show("lead")
+    spawn(running, work, names)
+    until(lambda: running.show("lead")["state"] == "idle", "the lead's first turn")
+    shown = running.show("lead")
     assert (shown["waits"], shown["attention"]["kind"], shown["attention"]["text"]) == (1, "waiting", "waits for a, b, c")
-    (wait,) = daemon.waits()
+    (wait,) = running.waits()
     assert (wait["agent"], wait["names"], wait["mode"], wait["done"]) == ("lead", names, "all", [])
-    assert "waits for a, b, c: 0 of 3 finished\n" in daemon.ctl("ls", "--tree", "lead").out
-    assert daemon.ctl("wait", "lead", "--timeout", "0.3").code == 124, "it isn't done"
-    assert daemon.ctl("wait", "lead", "--until", "idle", "--timeout", "5").code == 0
+    assert "waits for a, b, c: 0 of 3 finished\n" in running.ctl("ls", "--tree", "lead").out
+    assert running.ctl("wait", "lead", "--timeout", "0.3").code == 124, "it isn't done"
+    assert running.ctl("wait", "lead", "--until", "idle", "--timeout", "5").code == 0
     (work / "a").touch()
-    until(lambda: daemon.waits()[0]["done"] == ["a"], "the first child")
-    daemon.kill()
-    daemon.start()
+    until(lambda: running.waits()[0]["done"] == ["a"], "the first child")
+    running.kill()
+    running.start()
     for name in names[1:]:
         (work / name).touch()
-    assert daemon.ctl("wait", "lead").code == 0
-    done = daemon.show("lead")
+    assert running.ctl("wait", "lead").code == 0
+    done = running.show("lead")
     assert (done["turn"]["number"], done["waits"], done["unread"]) == (2, 0, 0)
-    prompt = daemon.events("lead", "user")[-1]["text"]
+    prompt = running.events("lead", "user")[-1]["text"]
     assert all(f"> result of {name}" in prompt for name in names)
-    with daemon.wire() as wire:
+    with running.wire() as wire:
         after = wire.call("agent.wait_message", agent="lead")
     assert (after["turn"]["number"], "merged" in after["turn"]["result"]) == (2, True)
-    assert daemon.waits() == []
+    assert running.waits() == []
 
 
-def test_send_and_wait_prints_the_result_of_the_turn_after_the_wait(daemon):
-    work = daemon.workspace()
+def test_send_and_wait_prints_the_result_of_the_turn_after_the_wait(running):
+    work = running.workspace()
     for name in ("a", "b"):
         (work / name).touch()
-    daemon.spawn("lead", work)
-    done = daemon.ctl("send", "lead", "--wait", "--prompt-file", "-", stdin=lead(work, ["a", "b"]).encode())
+    running.spawn("lead", work)
+    done = running.ctl("send", "lead", "--wait", "--prompt-file", "-", stdin=lead(work, ["a", "b"]).encode())
     assert (done.code, "merged" in done.out) == (0, True)
 
 

@@ -9,45 +9,45 @@ from substrat.protocol import vocabulary
 
 
 @pytest.fixture
-def daemon(shared):
+def running(shared):
     """All tests here share a daemon, each with agents of its own."""
     return shared
 
 
-def test_objects_on_the_wire_are_those_of_the_command_line(daemon):
-    daemon.spawn("anna", daemon.workspace(), "x")
-    with daemon.wire() as wire:
+def test_objects_on_the_wire_are_those_of_the_command_line(running):
+    running.spawn("anna", running.workspace(), "x")
+    with running.wire() as wire:
         (agent,) = wire.call("agent.list")
         assert tuple(agent) == vocabulary.AGENT_FIELDS
         assert tuple(agent["turn"]) == vocabulary.TURN_FIELDS
         whole = wire.call("agent.show", agent="anna")
-        assert whole == daemon.show("anna")
+        assert whole == running.show("anna")
         shown = {name: whole[name] for name in vocabulary.AGENT_FIELDS}
         assert agent == {**shown, "turn": {**whole["turn"], "result": None, "usage": None}}
         page = wire.call("events.read", since=0)
-        assert page["events"] == daemon.ctl("events", "--json", "--since", "0").lines
+        assert page["events"] == running.ctl("events", "--json", "--since", "0").lines
         assert page["cursor"] == page["events"][-1]["cursor"]
         assert wire.call("events.read", since=page["cursor"])["events"] == []
         status = wire.call("daemon.status")
-        assert (status["pid"], status["agents"], status["running"]) == (daemon.process.pid, 1, 0)
+        assert (status["pid"], status["agents"], status["running"]) == (running.process.pid, 1, 0)
 
 
 @pytest.mark.slow
 def test_a_client_that_stops_reading_costs_only_itself(house):
-    daemon = house.start(executed=True)  # its memory is its own
-    work = daemon.workspace()
-    with daemon.wire() as lazy, daemon.wire() as keen:
+    running = house.start(executed=True)  # its memory is its own
+    work = running.workspace()
+    with running.wire() as lazy, running.wire() as keen:
         lazy.call("events.subscribe", since=0)
         keen.call("events.subscribe", since=0)
-        before = memory(daemon)
-        done = daemon.ctl("spawn", "anna", "-w", work, "--wait", "/emit 1500 2000")
+        before = memory(running)
+        done = running.ctl("spawn", "anna", "-w", work, "--wait", "/emit 1500 2000")
         assert done.code == 0
         kinds = []
         while "turn:ended" not in kinds:
             kinds.append(keen.event()["kind"])
         assert kinds.count("assistant:delta") >= 1500
         assert len(keen.call("agent.list")) == 1
-        assert memory(daemon) < before + 100_000, "what it doesn't read isn't kept in memory"
+        assert memory(running) < before + 100_000, "what it doesn't read isn't kept in memory"
         # It may be cut off, or be given everything later; in neither case does it get a part with a hole.
         cursors = []
         while (message := lazy.receive()) is not None:
@@ -63,8 +63,8 @@ def memory(house):
     return int(status.split("VmRSS:")[1].split()[0])
 
 
-def test_a_client_that_never_reads_its_answers(daemon):
-    with daemon.wire() as lazy:
+def test_a_client_that_never_reads_its_answers(running):
+    with running.wire() as lazy:
         lazy.socket.settimeout(0.2)
         request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "daemon.status"}).encode() + b"\n"
         try:
@@ -72,27 +72,27 @@ def test_a_client_that_never_reads_its_answers(daemon):
                 lazy.socket.sendall(request * 200)
         except (TimeoutError, ConnectionError):
             pass
-        assert daemon.ctl("ls").code == 0
-    assert daemon.ctl("ls").code == 0
+        assert running.ctl("ls").code == 0
+    assert running.ctl("ls").code == 0
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_wait(daemon):
-    work = daemon.workspace()
-    daemon.held("anna", work)
+def test_a_client_that_leaves_in_the_middle_of_a_wait(running):
+    work = running.workspace()
+    running.held("anna", work)
     for _ in range(20):
-        with daemon.wire() as wire:
+        with running.wire() as wire:
             wire.ask("agent.wait", agents=["anna"])
             wire.ask("events.subscribe", since=0)
     (work / "go").touch()
-    assert daemon.wait("anna")["state"] == "idle"
-    assert "Traceback" not in daemon.log
+    assert running.wait("anna")["state"] == "idle"
+    assert "Traceback" not in running.log
 
 
-def test_shutdown_answers_before_the_end(daemon):
-    with daemon.wire() as wire:
+def test_shutdown_answers_before_the_end(running):
+    with running.wire() as wire:
         wire.call("daemon.shutdown")
-        assert daemon.process.wait(20) == 0
-    assert "Traceback" not in daemon.log
+        assert running.process.wait(20) == 0
+    assert "Traceback" not in running.log
 
 
 def test_a_log_of_secrets_is_not_kept(house):
@@ -104,12 +104,12 @@ def test_a_log_of_secrets_is_not_kept(house):
     assert "canary-prompt" not in house.log
 
 
-def test_an_event_reaches_a_subscriber_while_the_turn_runs(daemon):
-    work = daemon.workspace()
-    with daemon.wire() as wire:
+def test_an_event_reaches_a_subscriber_while_the_turn_runs(running):
+    work = running.workspace()
+    with running.wire() as wire:
         wire.call("events.subscribe", since=0)
-        daemon.held("anna", work, before="/say early words\n")
+        running.held("anna", work, before="/say early words\n")
         texts: list[str] = []
         while "early words" not in "".join(texts):
             texts.append(wire.event()["text"] or "")
-    assert daemon.show("anna")["state"] == "running"
+    assert running.show("anna")["state"] == "running"
