@@ -80,10 +80,10 @@ class Walk(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.temporary = tempfile.TemporaryDirectory(prefix="substrat-model-")
-        self.house = DaemonFixture(Path(self.temporary.name))
-        self.work = self.house.workspace()
-        self.house.start(config="[turns]\nstop_grace = 2.0\n")
-        self.wire = self.house.wire()
+        self.daemon = DaemonFixture(Path(self.temporary.name))
+        self.work = self.daemon.workspace()
+        self.daemon.start(config="[turns]\nstop_grace = 2.0\n")
+        self.wire = self.daemon.wire()
         self.worlds = [World()]
         self.scripts = {}  # by token
         self.freed = set()
@@ -98,12 +98,12 @@ class Walk(RuleBasedStateMachine):
 
     def teardown(self):
         try:
-            if self.house.process.poll() is None:
+            if self.daemon.process.poll() is None:
                 self.drain()
         finally:
             self.wire.socket.close()
             self.follower.socket.close()
-            self.house.__exit__()
+            self.daemon.__exit__()
             self.temporary.cleanup()
 
     def drain(self):
@@ -130,27 +130,27 @@ class Walk(RuleBasedStateMachine):
             self.ask("agent.end", lambda world, agent=agent: world.end(agent), agent=agent)
             self.ask("agent.rm", lambda world, agent=agent: world.remove(agent), agent=agent)
         assert self.wire.call("agent.list") == []
-        assert not list((self.house.state / "agents").glob("*"))
+        assert not list((self.daemon.state / "agents").glob("*"))
         assert not (self.work / ".cursor").exists()
-        self.house.stop()
-        assert not self.house.sandboxed()
+        self.daemon.stop()
+        assert not self.daemon.sandboxed()
 
     # The daemon
 
     def follow(self):
-        self.follower = self.house.wire()
+        self.follower = self.daemon.wire()
         self.follower.call("events.subscribe", since=self.sent[-1]["cursor"] if self.sent else 0)
 
     def restart(self, *, orderly=False):
         self.log.append("stop" if orderly else "kill -9")
-        (self.house.stop if orderly else self.house.kill)()
+        (self.daemon.stop if orderly else self.daemon.kill)()
 
     def start(self):
         self.log.append("start")
         self.wire.socket.close()
         self.follower.socket.close()
-        self.house.start()
-        self.wire = self.house.wire()
+        self.daemon.start()
+        self.wire = self.daemon.wire()
         self.follow()
 
     # Asking
@@ -328,7 +328,7 @@ class Walk(RuleBasedStateMachine):
         """How many pid namespaces write the output of each turn."""
         found: dict[tuple[str, int], set[str]] = {}
         own = os.readlink("/proc/self/ns/pid")
-        for pid in self.house.sandboxed():
+        for pid in self.daemon.sandboxed():
             with contextlib.suppress(OSError):
                 namespace = os.readlink(f"/proc/{pid}/ns/pid")
                 for number in os.listdir(f"/proc/{pid}/fd"):
@@ -352,7 +352,7 @@ class Walk(RuleBasedStateMachine):
             "events:",
             *(f"{e['cursor']} {e['agent'][:8]} {e['kind']} {str(e['text'])[:150]!r}" for e in self.events[-40:]),
         ]
-        return "\n".join([*parts, "the daemon's log:", self.house.log[-3000:]])
+        return "\n".join([*parts, "the daemon's log:", self.daemon.log[-3000:]])
 
     # Choosing
 
@@ -492,7 +492,7 @@ class Walk(RuleBasedStateMachine):
             self.log.append(f"{name}'s sandbox is killed")
             own = os.readlink("/proc/self/ns/pid")
             turn = f"/agents/{agent['id']}/turns/{agent['turn']['number']}/"
-            for pid in self.house.sandboxed():
+            for pid in self.daemon.sandboxed():
                 with contextlib.suppress(OSError):
                     outside = os.readlink(f"/proc/{pid}/ns/pid") == own
                     files = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]

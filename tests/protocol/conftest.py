@@ -174,8 +174,8 @@ class ProtocolDaemon:
 
 
 @pytest.fixture
-def house(tmp_path):
-    """Directories without a daemon."""
+def daemon(tmp_path):
+    """A daemon with directories of its own, which a test starts."""
     found = ProtocolDaemon(tmp_path)
     try:
         yield found
@@ -184,14 +184,14 @@ def house(tmp_path):
 
 
 @pytest.fixture
-def running(house):
-    """A house with a running daemon."""
-    return house.start()
+def running(daemon):
+    """A daemon that runs."""
+    return daemon.start()
 
 
 @pytest.fixture(scope="session")
 def idle(tmp_path_factory):
-    """A house with a running daemon, shared by all tests that create no agents."""
+    """A daemon that runs, shared by all tests that create no agents."""
     found = ProtocolDaemon(tmp_path_factory.mktemp("idle"))
     try:
         yield found.start()
@@ -219,3 +219,8 @@ def caller(running):
     found = Caller(running)
     yield found
     found.close()
+
+
+@pytest.fixture
+def house(daemon):
+    return daemon

@@ -199,47 +199,47 @@ def test_asking_twice_and_asking_too_much(wire, running):
     assert wire.refused("agent.rm", agent="bert") == "Refused"
 
 
-def test_limits_are_named(house):
-    house.start("[limits]\nagents = 1\nwaiting_items = 1\n")
-    with house.wire() as wire:
-        house.hold(wire)
-        assert wire.refused("agent.spawn", workspace=str(house.workspace)) == "LimitReached"
+def test_limits_are_named(daemon):
+    daemon.start("[limits]\nagents = 1\nwaiting_items = 1\n")
+    with daemon.wire() as wire:
+        daemon.hold(wire)
+        assert wire.refused("agent.spawn", workspace=str(daemon.workspace)) == "LimitReached"
         wire.call("agent.send", agent="anna", prompt="x")
         assert wire.refused("agent.send", agent="anna", prompt="x") == "LimitReached"
-        house.reload("[limits]\nwaiting_items = 2\n")
+        daemon.reload("[limits]\nwaiting_items = 2\n")
         wire.call("agent.send", agent="anna", prompt="x")
 
 
 @rule("P-SHUT-1")
-def test_turns_outlive_the_daemon(house):
-    house.start()
-    with house.wire() as wire, house.wire() as other:
-        before = house.hold(wire)
+def test_turns_outlive_the_daemon(daemon):
+    daemon.start()
+    with daemon.wire() as wire, daemon.wire() as other:
+        before = daemon.hold(wire)
         wire.call("daemon.shutdown")
         assert wire.receive() is None
         assert other.receive() is None
-    assert house.process.wait(PATIENCE) == 0
-    assert not house.socket.exists()
-    house.start()
-    with house.wire() as wire:
+    assert daemon.process.wait(PATIENCE) == 0
+    assert not daemon.socket.exists()
+    daemon.start()
+    with daemon.wire() as wire:
         assert wire.call("agent.show", agent="anna")["turn"]["id"] == before["turn"]["id"]
-        house.release()
+        daemon.release()
         assert wire.call("agent.wait", agents=["anna"])[0]["turn"]["outcome"] == "success"
 
 
 @rule("P-SHUT-1")
-def test_a_shutdown_that_suspends(house):
-    house.start()
-    with house.wire() as wire, house.wire() as watcher:
-        house.hold(wire)
-        house.spawn(wire, "bert")
-        house.spawn(wire, "carl")
+def test_a_shutdown_that_suspends(daemon):
+    daemon.start()
+    with daemon.wire() as wire, daemon.wire() as watcher:
+        daemon.hold(wire)
+        daemon.spawn(wire, "bert")
+        daemon.spawn(wire, "carl")
         wire.call("agent.end", agent="carl")
         watcher.call("events.subscribe", since=0)
         wire.call("daemon.shutdown", suspend=True)
-    assert house.process.wait(PATIENCE) == 0
-    assert processes(house.workspace) == []
-    house.start()
-    with house.wire() as wire:
+    assert daemon.process.wait(PATIENCE) == 0
+    assert processes(daemon.workspace) == []
+    daemon.start()
+    with daemon.wire() as wire:
         states = {agent["name"]: agent["state"] for agent in wire.call("agent.list")}
     assert states == {"anna": "suspended", "bert": "suspended", "carl": "ended"}

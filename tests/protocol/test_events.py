@@ -19,11 +19,11 @@ from tests.support.waiting import PATIENCE
 
 
 @rule("P-EVENT-1", "P-EVENT-2")
-def test_cursors_grow_for_ever(house):
-    house.start()
-    with house.wire() as wire:
-        house.run(wire)
-        house.run(wire, "bert")
+def test_cursors_grow_for_ever(daemon):
+    daemon.start()
+    with daemon.wire() as wire:
+        daemon.run(wire)
+        daemon.run(wire, "bert")
         first = wire.pages()
         cursors = [event["cursor"] for event in first]
         assert cursors == sorted(set(cursors))
@@ -31,12 +31,12 @@ def test_cursors_grow_for_ever(house):
         wire.call("agent.rm", agent="bert")
         kept = [event for event in first if event["agent"] == wire.call("agent.show", agent="anna")["id"]]
         assert wire.pages() == kept
-    house.kill()
-    house.start()
-    with house.wire() as wire:
+    daemon.kill()
+    daemon.start()
+    with daemon.wire() as wire:
         assert wire.pages() == kept, "the same after a restart"
         assert wire.pages(since=kept[3]["cursor"]) == kept[4:]
-        house.spawn(wire, "carl")
+        daemon.spawn(wire, "carl")
         (newest,) = wire.call("events.read", since=-1)["events"]
         assert newest["cursor"] > cursors[-1], "a cursor isn't used twice"
 
@@ -151,15 +151,15 @@ def test_causes_are_older_than_their_effects(wire, running):
 
 
 @rule("P-EVENT-10")
-def test_an_event_outlives_its_line(house):
-    house.start()
-    with house.wire() as wire:
-        agent = house.run(wire)
+def test_an_event_outlives_its_line(daemon):
+    daemon.start()
+    with daemon.wire() as wire:
+        agent = daemon.run(wire)
         before = wire.pages()
-        house.kill()
-    (house.state / "agents" / agent["id"] / "turns" / "1" / "stdout").write_bytes(b"")
-    house.start()
-    with house.wire() as wire:
+        daemon.kill()
+    (daemon.state / "agents" / agent["id"] / "turns" / "1" / "stdout").write_bytes(b"")
+    daemon.start()
+    with daemon.wire() as wire:
         after = wire.pages(lines=True)
     assert [(event["cursor"], event["kind"]) for event in after] == [(event["cursor"], event["kind"]) for event in before]
     assert all(event["raw"] is None and "line" not in event for event in after)

@@ -138,13 +138,13 @@ def test_params_and_their_kinds(idle_wire):
 
 
 @rule("P-ANS-3")
-def test_what_was_answered_survives_a_kill(house):
-    house.start()
-    with house.wire() as wire:
-        agent = house.spawn(wire)
-        house.kill()
-    house.start()
-    with house.wire() as wire:
+def test_what_was_answered_survives_a_kill(daemon):
+    daemon.start()
+    with daemon.wire() as wire:
+        agent = daemon.spawn(wire)
+        daemon.kill()
+    daemon.start()
+    with daemon.wire() as wire:
         assert wire.call("agent.list") == [agent]
 
 

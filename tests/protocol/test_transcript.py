@@ -9,14 +9,14 @@ from tests.protocol.rules import rule
 
 
 @rule("P-FRAME-1", "P-REQ-5", "P-ANS-1", "P-OBJ-2", "P-SUB-1", "P-SHUT-1")
-def test_the_session_goes_as_written(house):
-    house.start()
-    with house.wire(hello=False) as wire:
-        replay = transcript.Replay(wire, {"<path1>": str(house.workspace)})
+def test_the_session_goes_as_written(daemon):
+    daemon.start()
+    with daemon.wire(hello=False) as wire:
+        replay = transcript.Replay(wire, {"<path1>": str(daemon.workspace)})
         for side, line in document.transcript():
             {"C": replay.client, "S": replay.server}[side](line)
         replay.finish()
-    assert house.process.wait(20) == 0
+    assert daemon.process.wait(20) == 0
     cursors = [value for name, value in sorted(replay.known.items(), key=_number) if name.startswith("<cursor")]
     assert cursors == sorted(set(cursors)), "cursors grow in the order of their numbers"
 

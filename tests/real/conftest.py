@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import PROGRAMS
-from tests.system.conftest import house
+from tests.system.conftest import daemon
 
 __all__ = ["house"]
 

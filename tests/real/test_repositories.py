@@ -31,50 +31,50 @@ printf '%s' "$d-moved${f#"$d"}"
 """
 
 
-def sh(house, where, script):
+def sh(daemon, where, script):
     """Run a script as a person would in a shell; returns what it printed."""
     who = {f"GIT_{role}_{part}": "me" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
     # git's own gc would change files in the background.
     who |= {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "gc.auto", "GIT_CONFIG_VALUE_0": "0"}
     done = subprocess.run(
-        ["sh", "-ec", script], cwd=where, env=house.environment(**who), capture_output=True, text=True, check=False
+        ["sh", "-ec", script], cwd=where, env=daemon.environment(**who), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done
     return done.stdout
 
 
-def turn(house, *words, stdin):
+def turn(daemon, *words, stdin):
     """Let an agent do its turn, however long that takes; returns what its shell printed."""
     name = words[1]
-    house.ok(*words, "--prompt-file", "-", stdin=b"/shell " + "; ".join(stdin.strip().splitlines()).encode())
-    wait_until(lambda: house.show(name)["state"] not in {"queued", "running"}, "the end of the turn", LONG)
-    assert house.show(name)["turn"]["outcome"] == "success", house.show(name)
-    said = house.shell(name)
-    assert [event["text"] for event in house.events(name, "clone:not-kept")] == []
+    daemon.ok(*words, "--prompt-file", "-", stdin=b"/shell " + "; ".join(stdin.strip().splitlines()).encode())
+    wait_until(lambda: daemon.show(name)["state"] not in {"queued", "running"}, "the end of the turn", LONG)
+    assert daemon.show(name)["turn"]["outcome"] == "success", daemon.show(name)
+    said = daemon.shell(name)
+    assert [event["text"] for event in daemon.events(name, "clone:not-kept")] == []
     return said
 
 
 @pytest.mark.parametrize("names", PACKAGES, ids=[names[0] for names in PACKAGES])
-def test_a_project_is_cloned_worked_on_seen_landed_and_pruned(house, source, names):
+def test_a_project_is_cloned_worked_on_seen_landed_and_pruned(daemon, source, names):
     work = source(*names)
-    moved = sh(house, work, HISTORY)
+    moved = sh(daemon, work, HISTORY)
     look = f"git ls-files -s | sha1sum; git log --stat | sha1sum; git log --oneline --follow -- '{moved}'; git describe"
-    before, seen = fingerprint(work), sh(house, work, look)
-    house.start()
-    said = turn(house, "spawn", "fix", "-w", work, "--clone", stdin=f"""
+    before, seen = fingerprint(work), sh(daemon, work, look)
+    daemon.start()
+    said = turn(daemon, "spawn", "fix", "-w", work, "--clone", stdin=f"""
         set -e; git status --short; {look}
         git mv '{moved}' moved-again; echo fix >> moved-again; git commit -qam fix; echo left > left-over
     """)  # fmt: skip
     assert said == seen
     assert fingerprint(work) == before
-    (landed,) = house.ok("diff", "fix")["files"]
+    (landed,) = daemon.ok("diff", "fix")["files"]
     assert (landed["path"], landed["old_path"], landed["status"]) == ("moved-again", moved, "renamed")
-    assert [file["path"] for file in house.ok("diff", "fix", "--wip")["files"]] == ["left-over", "moved-again"]
-    assert house.follow("merge", "fix").wait(LONG) == 0
+    assert [file["path"] for file in daemon.ok("diff", "fix", "--wip")["files"]] == ["left-over", "moved-again"]
+    assert daemon.follow("merge", "fix").wait(LONG) == 0
     assert (work / "moved-again").read_text().endswith("/* more */\nfix\n")
-    house.ok("end", "fix")
-    assert house.ok("clones", "prune", "fix", "--yes", "--unlanded")[0]["removed"]
-    assert sh(house, work, "git fsck --no-dangling; git status --short") == ""
+    daemon.ok("end", "fix")
+    assert daemon.ok("clones", "prune", "fix", "--yes", "--unlanded")[0]["removed"]
+    assert sh(daemon, work, "git fsck --no-dangling; git status --short") == ""
 
 
 class Form(NamedTuple):
@@ -189,29 +189,29 @@ git -C ../up config uploadpack.allowFilter true
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_repository_of_each_form_is_cloned_or_refused_with_a_remedy(house, name):
+def test_a_repository_of_each_form_is_cloned_or_refused_with_a_remedy(daemon, name):
     form = FORMS[name]
-    sh(house, house.directory, f"({APP}); {form.made}")
-    work = Path(house.directory, "work").resolve()
+    sh(daemon, daemon.directory, f"({APP}); {form.made}")
+    work = Path(daemon.directory, "work").resolve()
     words = (
         "spawn",
         "fix",
         "-w",
         work / form.where,
         "--clone",
-        *(word.format(house=house.directory) for word in form.words),
+        *(word.format(house=daemon.directory) for word in form.words),
     )
     before = fingerprint(work)
-    house.start()
+    daemon.start()
     if form.is_refused:
-        refused = house.ctl(*words)
-        said = form.said.format(work=work, elsewhere=house.directory / "elsewhere")
+        refused = daemon.ctl(*words)
+        said = form.said.format(work=work, elsewhere=daemon.directory / "elsewhere")
         assert (refused.code, refused.error.endswith(said)) == (1, True), refused
     else:
-        said = turn(house, *words, stdin=f"{form.deed}\ntouch new; git add new; git commit -qm new; touch left")
+        said = turn(daemon, *words, stdin=f"{form.deed}\ntouch new; git add new; git commit -qm new; touch left")
         assert said.endswith(form.said), said
-        assert sh(house, work, "git show --stat --format=%s refs/substrat/fix/head").split()[0] == "new"
-        assert house.show("fix")["clone"]["files"] == 1
+        assert sh(daemon, work, "git show --stat --format=%s refs/substrat/fix/head").split()[0] == "new"
+        assert daemon.show("fix")["clone"]["files"] == 1
     assert fingerprint(work) == before
 
 
@@ -232,14 +232,14 @@ SIZES = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_large_repository_is_cloned_kept_and_landed(house, name):
+def test_a_large_repository_is_cloned_kept_and_landed(daemon, name):
     first, deed = SIZES[name]
-    sh(house, house.directory, f"{APP}\n{first}")
-    work = house.directory / "app"
+    sh(daemon, daemon.directory, f"{APP}\n{first}")
+    work = daemon.directory / "app"
     before = fingerprint(work)
-    house.start()
-    turn(house, "spawn", "fix", "-w", work, "--clone", stdin=f"set -e; {deed}; git rev-parse HEAD^{{tree}}")
+    daemon.start()
+    turn(daemon, "spawn", "fix", "-w", work, "--clone", stdin=f"set -e; {deed}; git rev-parse HEAD^{{tree}}")
     assert fingerprint(work) == before
-    assert house.follow("merge", "fix").wait(LONG) == 0
-    assert sh(house, work, "git rev-parse HEAD^{tree}; git status -s") == house.shell("fix")
-    sh(house, work, "git fsck --no-dangling --connectivity-only")
+    assert daemon.follow("merge", "fix").wait(LONG) == 0
+    assert sh(daemon, work, "git rev-parse HEAD^{tree}; git status -s") == daemon.shell("fix")
+    sh(daemon, work, "git fsck --no-dangling --connectivity-only")

@@ -89,37 +89,37 @@ def configuration(programs):
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_a_tool_works_in_a_clone(house, name):
+def test_a_tool_works_in_a_clone(daemon, name):
     tool = TOOLS[name]
     config = configuration(find(*tool.programs))
-    work = house.workspace("app", git=True)
+    work = daemon.workspace("app", git=True)
     for path, text in tool.files.items():
         (work / path).parent.mkdir(parents=True, exist_ok=True)
         (work / path).write_text(text)
-    sh(house, work, "git add -A; git commit -qm files")
+    sh(daemon, work, "git add -A; git commit -qm files")
     before = fingerprint(work)
-    house.start(config=config)
-    assert turn(house, "spawn", "fix", "-w", work, "--clone", stdin=f"set -e; {tool.deed}") == tool.said
+    daemon.start(config=config)
+    assert turn(daemon, "spawn", "fix", "-w", work, "--clone", stdin=f"set -e; {tool.deed}") == tool.said
     assert fingerprint(work) == before
-    clone = house.show("fix")["clone"]
-    changed = sh(house, work, f"git diff --name-only {clone['head']} refs/substrat/fix/wip").split()
+    clone = daemon.show("fix")["clone"]
+    changed = sh(daemon, work, f"git diff --name-only {clone['head']} refs/substrat/fix/wip").split()
     assert set(changed) == tool.left
 
 
 @pytest.mark.parametrize("install", ["git lfs install --skip-repo", "git lfs install --local"])
-def test_git_lfs_works_in_a_clone_and_its_objects_come_with_the_landing(house, monkeypatch, install):
+def test_git_lfs_works_in_a_clone_and_its_objects_come_with_the_landing(daemon, monkeypatch, install):
     """A clone has pointers, as after `git lfs install --skip-smudge`; a person's own objects aren't shown to an agent."""
     (lfs,) = find("git-lfs")
     monkeypatch.setenv("PATH", f"{lfs.parent}:/usr/bin:/bin")
-    work = house.workspace("app", git=True)
-    sh(house, work, f"{install}; git lfs track '*.bin'; echo old > old.bin; git add -A; git commit -qm lfs")
-    house.start(config=configuration([lfs]))
-    said = turn(house, "spawn", "fix", "-w", work, "--clone", stdin="""
+    work = daemon.workspace("app", git=True)
+    sh(daemon, work, f"{install}; git lfs track '*.bin'; echo old > old.bin; git add -A; git commit -qm lfs")
+    daemon.start(config=configuration([lfs]))
+    said = turn(daemon, "spawn", "fix", "-w", work, "--clone", stdin="""
         set -e; grep -c oid old.bin; echo new > new.bin; git add new.bin; git commit -qm new
         git cat-file -p HEAD:new.bin | grep -c oid; echo more > more.bin; git status -s
     """)  # fmt: skip
     assert said == "1\n1\n?? more.bin\n"
-    assert "oid" in sh(house, work, "git show refs/substrat/fix/wip:more.bin")
-    house.ok("merge", "fix")
+    assert "oid" in sh(daemon, work, "git show refs/substrat/fix/wip:more.bin")
+    daemon.ok("merge", "fix")
     assert (work / "new.bin").read_text() == "new\n"
-    assert sh(house, work, "git lfs fsck; git status -s") == "Git LFS fsck OK\n"
+    assert sh(daemon, work, "git lfs fsck; git status -s") == "Git LFS fsck OK\n"

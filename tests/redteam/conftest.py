@@ -3,12 +3,12 @@
 import pytest
 
 from tests.redteam.hostile import PROGRAM
-from tests.system.conftest import _shared, house, shared, until
+from tests.system.conftest import _shared, daemon, shared, until
 
 __all__ = ["_shared", "house", "shared", "until"]
 
 
 @pytest.fixture
-def hostile(house):
+def hostile(daemon):
     """A daemon whose agents do what their prompts say, as Python."""
-    return house.start(agent=house.program(PROGRAM))
+    return daemon.start(agent=daemon.program(PROGRAM))

@@ -94,10 +94,10 @@ def said(agent):
     return json.loads(agent["turn"]["result"])
 
 
-def again(house, name, code):
+def again(daemon, name, code):
     """Suspend, kill the daemon, start another one, and let the agent attack again."""
-    house.ok("suspend", name)
-    house.kill()
-    house.start()
-    house.ctl("resume", name, "--wait", "--prompt-file", "-", stdin=code.encode())
-    return said(house.wait(name))
+    daemon.ok("suspend", name)
+    daemon.kill()
+    daemon.start()
+    daemon.ctl("resume", name, "--wait", "--prompt-file", "-", stdin=code.encode())
+    return said(daemon.wait(name))

@@ -20,36 +20,36 @@ def objects(top):
     return {str(path.relative_to(found)): path.stat().st_size for path in found.rglob("*") if path.is_file()}
 
 
-def test_a_pack_that_unfolds_to_more_than_the_limit_leaves_nothing_and_is_tried_once(house, app):
-    trace = house.directory / "trace"
-    house.start(config="[clone]\nbundle_bytes = 16777216\n", environment={TRACE: str(trace)})
+def test_a_pack_that_unfolds_to_more_than_the_limit_leaves_nothing_and_is_tried_once(daemon, app):
+    trace = daemon.directory / "trace"
+    daemon.start(config="[clone]\nbundle_bytes = 16777216\n", environment={TRACE: str(trace)})
     before = objects(app)
-    house.spawn("fix", app, f"/shell {BOMB}; git log --format=%s -n 2", "--clone")
-    assert house.shell("fix") == "back\nbomb\n"
-    found = house.show("fix")["attention"]
+    daemon.spawn("fix", app, f"/shell {BOMB}; git log --format=%s -n 2", "--clone")
+    assert daemon.shell("fix") == "back\nbomb\n"
+    found = daemon.show("fix")["attention"]
     assert found["kind"] == "unkept"
     assert "unfold to more than `clone.bundle_bytes` lets through, 16 MiB: raise that" in found["text"]
-    house.ok("send", "fix", "/say nothing changed", "--wait")
-    assert house.show("fix")["attention"]["text"] == found["text"]
+    daemon.ok("send", "fix", "/say nothing changed", "--wait")
+    assert daemon.show("fix")["attention"]["text"] == found["text"]
     assert objects(app) == before
     assert trace.read_text().splitlines().count("before: bundle imported") == 1
-    assert git(house, app, "fsck", "--no-dangling") == ""
+    assert git(daemon, app, "fsck", "--no-dangling") == ""
 
-    house.ok("send", "fix", "/shell echo x > x", "--wait")
+    daemon.ok("send", "fix", "/shell echo x > x", "--wait")
     assert trace.read_text().splitlines().count("before: bundle imported") == 2, "the files have changed"
     assert objects(app) == before
-    house.stop()
-    house.start(config="[clone]\nbundle_bytes = 67108864\n")
-    house.ok("send", "fix", "/say the limit is higher", "--wait")
-    assert git(house, app, "log", "--format=%s", "-n", "2", "refs/substrat/fix/head") == "back\nbomb"
+    daemon.stop()
+    daemon.start(config="[clone]\nbundle_bytes = 67108864\n")
+    daemon.ok("send", "fix", "/say the limit is higher", "--wait")
+    assert git(daemon, app, "log", "--format=%s", "-n", "2", "refs/substrat/fix/head") == "back\nbomb"
 
 
-def test_a_start_removes_what_an_import_has_left_that_was_killed(house, app):
-    house.start()
-    agent = house.spawn("fix", app, "/shell echo x > x", "--clone")
-    house.stop()
+def test_a_start_removes_what_an_import_has_left_that_was_killed(daemon, app):
+    daemon.start()
+    agent = daemon.spawn("fix", app, "/shell echo x > x", "--clone")
+    daemon.stop()
     quarantine = app / ".git" / "objects" / f"tmp_objdir-substrat-{agent['id']}"
     (quarantine / "pack").mkdir(parents=True)
     (quarantine / "pack" / "tmp_pack_x").write_text("a part of a pack")
-    house.start()
+    daemon.start()
     wait_until(lambda: not quarantine.exists(), "it is removed")

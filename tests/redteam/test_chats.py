@@ -37,14 +37,14 @@ def look(*others):
     return f"others = {list(others)!r}\n{LOOK}"
 
 
-def chat(house, workspace, session):
-    return house.chat({"workspace": str(workspace), "session_id": session})
+def chat(daemon, workspace, session):
+    return daemon.chat({"workspace": str(workspace), "session_id": session})
 
 
-def manual_chat(house, workspace):
+def manual_chat(daemon, workspace):
     """A chat that the user had with cursor-agent."""
     session = str(uuid.uuid4())
-    path = chat(house, workspace, session)
+    path = chat(daemon, workspace, session)
     path.mkdir(parents=True)
     store = sqlite3.connect(path / "store.db")
     store.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)")
@@ -100,10 +100,10 @@ def test_what_it_says_its_session_is_gives_it_no_chat(hostile):
         assert (chat(hostile, work, claimed) / "store.db").stat().st_size, "the user's is as it was"
 
 
-def test_a_chat_that_it_names_before_its_own_is_refused(house):
+def test_a_chat_that_it_names_before_its_own_is_refused(daemon):
     """The first `init` that it prints already names the user's chat."""
     source = PROGRAM.replace("begin()", "if os.path.exists('claim'): session = open('claim').read()\nbegin()")
-    hostile = house.start(agent=house.program(source))
+    hostile = daemon.start(agent=daemon.program(source))
     work = hostile.workspace()
     mine = manual_chat(hostile, work)
     before = (chat(hostile, work, mine) / "store.db").read_bytes()
@@ -177,98 +177,98 @@ POINTS = [
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_daemon_killed_while_it_moves_a_chat_loses_nothing(house, until, point):
-    house.start(environment={failpoints.KILL_AT: point})
-    work = house.workspace()
-    house.ctl("spawn", "anna", "-w", work, "the first words")
-    until(lambda: house.process.poll() is not None, "the kill")
-    house.start()
-    anna = house.wait("anna", "idle")
-    path = chat(house, work, anna["session_id"])
+def test_a_daemon_killed_while_it_moves_a_chat_loses_nothing(daemon, until, point):
+    daemon.start(environment={failpoints.KILL_AT: point})
+    work = daemon.workspace()
+    daemon.ctl("spawn", "anna", "-w", work, "the first words")
+    until(lambda: daemon.process.poll() is not None, "the kill")
+    daemon.start()
+    anna = daemon.wait("anna", "idle")
+    path = chat(daemon, work, anna["session_id"])
     assert [entry.name for entry in path.parent.iterdir()] == [anna["session_id"]]
     assert {"store.db", "meta.json"} <= {entry.name for entry in path.iterdir()}
-    own = house.agents_directory(anna) / "chats" / path.parent.name / anna["session_id"]
+    own = daemon.agents_directory(anna) / "chats" / path.parent.name / anna["session_id"]
     assert not own.exists() or list(own.iterdir()) == []
-    assert "the first words" in house.ok("send", "anna", "/recall", "--wait")["turn"]["result"]
-    assert house.events("anna", "session:refused") == []
+    assert "the first words" in daemon.ok("send", "anna", "/recall", "--wait")["turn"]["result"]
+    assert daemon.events("anna", "session:refused") == []
 
 
-def test_where_it_cannot_be_moved_it_stays_and_goes_on(house):
+def test_where_it_cannot_be_moved_it_stays_and_goes_on(daemon):
     """Nothing is lost or overwritten, it is told, and moved once it can be."""
-    house.start()
-    work = house.workspace()
-    folder = chat(house, work, "x").parent
-    house.held("anna", work, before="the first words\n")
-    session = house.show("anna")["session_id"]
+    daemon.start()
+    work = daemon.workspace()
+    folder = chat(daemon, work, "x").parent
+    daemon.held("anna", work, before="the first words\n")
+    session = daemon.show("anna")["session_id"]
     # The user makes a chat of the same name meanwhile.
     (folder / session).mkdir(parents=True)
     (folder / session / "store.db").write_text("the user's")
     (work / "go").touch()
-    assert house.wait("anna")["turn"]["outcome"] == "success"
+    assert daemon.wait("anna")["turn"]["outcome"] == "success"
     assert (folder / session / "store.db").read_text() == "the user's"
-    (told,) = house.events("anna", "session:refused")
+    (told,) = daemon.events("anna", "session:refused")
     assert "isn't this agent's" in told["text"]
     shutil.rmtree(folder / session)
-    assert "the first words" in house.ok("send", "anna", "/recall", "--wait")["turn"]["result"]
+    assert "the first words" in daemon.ok("send", "anna", "/recall", "--wait")["turn"]["result"]
     assert (folder / session / "store.db").is_file()
 
 
-def test_a_running_first_turns_chat_is_listed_and_exported(house):
-    house.start()
-    work = house.workspace()
-    house.spawn("bert", work, "hello")
-    anna = house.held("anna", work)
-    listed = {row["session"]: row["agent"] for row in house.ok("sessions", "-w", work)}
-    assert listed == {anna["session_id"]: "anna", house.show("bert")["session_id"]: "bert"}
-    assert house.ctl("export", "anna").code == 0
+def test_a_running_first_turns_chat_is_listed_and_exported(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    daemon.spawn("bert", work, "hello")
+    anna = daemon.held("anna", work)
+    listed = {row["session"]: row["agent"] for row in daemon.ok("sessions", "-w", work)}
+    assert listed == {anna["session_id"]: "anna", daemon.show("bert")["session_id"]: "bert"}
+    assert daemon.ctl("export", "anna").code == 0
     (work / "go").touch()
-    house.wait("anna")
-    assert len(house.ok("sessions", "-w", work)) == 2
+    daemon.wait("anna")
+    assert len(daemon.ok("sessions", "-w", work)) == 2
 
 
-def test_a_removed_agents_chat_stays_the_users(house):
+def test_a_removed_agents_chat_stays_the_users(daemon):
     """Its only turn failed, so its chat isn't whole; the part that is there isn't deleted with the agent."""
     program = 'begin()\nif prompt == "fail":\n    sys.exit(3)\nfinish("hello")\n'
-    house.start(agent=house.program(program))
-    work = house.workspace()
-    anna = house.spawn("anna", work, "fail")
+    daemon.start(agent=daemon.program(program))
+    work = daemon.workspace()
+    anna = daemon.spawn("anna", work, "fail")
     assert anna["turn"]["outcome"] == "error"
-    session = house.show("anna")["session_id"]
-    assert house.ctl("rm", "anna").code == 0
-    assert (chat(house, work, session) / "store.db").is_file()
+    session = daemon.show("anna")["session_id"]
+    assert daemon.ctl("rm", "anna").code == 0
+    assert (chat(daemon, work, session) / "store.db").is_file()
 
 
-def as_older_version(house, anna):
+def as_older_version(daemon, anna):
     """Make an agent's files those of a version that showed each sandbox the user's whole folder."""
-    directory = house.agents_directory(anna)
+    directory = daemon.agents_directory(anna)
     number = anna["turn"]["number"]
     (directory / "turns" / str(number) / "own-chats").unlink()
     (directory / "session").unlink(missing_ok=True)
 
 
-def test_an_agent_of_an_older_version_resumes(house):
-    house.start()
-    work = house.workspace()
-    anna = house.spawn("anna", work, "the first words")
-    house.stop()
-    as_older_version(house, anna)
-    with contextlib.closing(sqlite3.connect(house.state / "substrat.db")) as state, state:
+def test_an_agent_of_an_older_version_resumes(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    anna = daemon.spawn("anna", work, "the first words")
+    daemon.stop()
+    as_older_version(daemon, anna)
+    with contextlib.closing(sqlite3.connect(daemon.state / "substrat.db")) as state, state:
         state.execute("UPDATE agents SET session_stored = 0")
-    house.start()
-    assert "the first words" in house.ok("send", "anna", "/recall", "--wait")["turn"]["result"]
-    assert json.loads((house.agents_directory(anna) / "session").read_text())["session"] == anna["session_id"]
+    daemon.start()
+    assert "the first words" in daemon.ok("send", "anna", "/recall", "--wait")["turn"]["result"]
+    assert json.loads((daemon.agents_directory(anna) / "session").read_text())["session"] == anna["session_id"]
 
 
-def test_a_chat_of_an_agent_without_records_can_be_adopted(house):
-    house.start()
-    work = house.workspace()
-    anna = house.spawn("anna", work, "the first words")
-    path = chat(house, work, anna["session_id"])
-    house.ok("rm", "anna")
-    lost = house.state / "agents" / str(uuid.uuid4()) / "chats" / path.parent.name / path.name
+def test_a_chat_of_an_agent_without_records_can_be_adopted(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    anna = daemon.spawn("anna", work, "the first words")
+    path = chat(daemon, work, anna["session_id"])
+    daemon.ok("rm", "anna")
+    lost = daemon.state / "agents" / str(uuid.uuid4()) / "chats" / path.parent.name / path.name
     lost.parent.mkdir(parents=True)
     path.rename(lost)
-    bert = house.spawn("bert", work, "/recall", "--adopt", path.name)
+    bert = daemon.spawn("bert", work, "/recall", "--adopt", path.name)
     assert "the first words" in bert["turn"]["result"]
     assert (path / "store.db").is_file()
 

@@ -35,129 +35,129 @@ git add --sparse -f . nested; git commit -qm 'all of it' --no-verify; touch done
 
 
 @pytest.fixture
-def app(house):
+def app(daemon):
     """A repository with a linked worktree beside it and a directory below its top."""
-    work = house.workspace("app", git=True)
+    work = daemon.workspace("app", git=True)
     (work / "sub").mkdir()
     (work / "sub" / "part.txt").write_text("part\n")
-    house.git(work, "add", "-A")
-    house.git(work, "commit", "-qm", "a part")
-    house.git(work, "worktree", "add", "-q", house.directory / "other")
+    daemon.git(work, "add", "-A")
+    daemon.git(work, "commit", "-qm", "a part")
+    daemon.git(work, "worktree", "add", "-q", daemon.directory / "other")
     return work
 
 
-def tree(house, name):
-    return Path(next(tree["path"] for tree in house.ok("clones") if tree["agent"] == name))
+def tree(daemon, name):
+    return Path(next(tree["path"] for tree in daemon.ok("clones") if tree["agent"] == name))
 
 
-def test_a_persons_own_git_beside_a_turn_opens_no_way_and_runs_nothing(house, app, until):
+def test_a_persons_own_git_beside_a_turn_opens_no_way_and_runs_nothing(daemon, app, until):
     """S1, S5, S6, S11, S12 and C9: the person works on, with every name that their programs would obey, and then looks."""
-    house.start()
-    ran, mine = house.directory / "ran", app / "mine.txt"
+    daemon.start()
+    ran, mine = daemon.directory / "ran", app / "mine.txt"
     names = sorted(path.name for path in app.iterdir())
-    attack = house.workspace("attack") / "attack.sh"
+    attack = daemon.workspace("attack") / "attack.sh"
     attack.write_text(GIT_RUNS_IT.format(ran=ran))
     script = f"touch began; while [ ! -e go ]; do sleep 0.02; done; sh -e {attack}"
-    house.ok("spawn", "fix", "-w", app, "--clone", "--bind-ro", attack.parent, f"/shell {script}")
-    until(lambda: list((house.state / "trees").glob("*/began")), "the start of the turn")
+    daemon.ok("spawn", "fix", "-w", app, "--clone", "--bind-ro", attack.parent, f"/shell {script}")
+    until(lambda: list((daemon.state / "trees").glob("*/began")), "the start of the turn")
     assert sorted(path.name for path in app.iterdir()) == names, "no placeholder stands in the user's checkout"
     for work in (
         ("config", "user.signingkey", "none"), ("remote", "add", "origin", "/nowhere"), ("checkout", "-q", "-b", "mine"),
         ("branch", "-m", "mine", "mine-too"),
     ):  # fmt: skip
-        house.git(app, *work)
+        daemon.git(app, *work)
     mine.write_text("mine\n")
     before = fingerprint(app)
-    (tree(house, "fix") / "go").touch()
-    assert house.wait("fix")["turn"]["outcome"] == "success"
-    assert (tree(house, "fix") / "done-with-it").exists(), house.shell("fix")
+    (tree(daemon, "fix") / "go").touch()
+    assert daemon.wait("fix")["turn"]["outcome"] == "success"
+    assert (tree(daemon, "fix") / "done-with-it").exists(), daemon.shell("fix")
     assert fingerprint(app) == before
-    for directory in (app, app / "sub", house.directory / "other"):
-        house.git(directory, "status", "--short")
-        house.git(directory, "log", "--all", "--oneline", "--stat")
-    house.git(app, "add", "mine.txt")
-    house.git(app, "commit", "-qm", "mine")
+    for directory in (app, app / "sub", daemon.directory / "other"):
+        daemon.git(directory, "status", "--short")
+        daemon.git(directory, "log", "--all", "--oneline", "--stat")
+    daemon.git(app, "add", "mine.txt")
+    daemon.git(app, "commit", "-qm", "mine")
     assert not ran.exists()
-    held = house.ctl("merge", "fix", "--into", "main", stdin=b"")
+    held = daemon.ctl("merge", "fix", "--into", "main", stdin=b"")
     assert held.code == 1
     assert ".autoenv" in held.error
-    head = house.show("fix")["clone"]["head"]
+    head = daemon.show("fix")["clone"]["head"]
     assert held.error.endswith(f"to land them: substratctl merge fix --accept . --at {head[:12]}")
-    assert "all of it" not in house.git(app, "log", "--format=%s", "main")
-    house.git(app, "checkout", "-q", "main")
-    house.ok("merge", "fix", "--into", "main", "--accept", ".", "--at", head)
-    assert house.git(app, "log", "-1", "--format=%s", "main") == "all of it\n"
+    assert "all of it" not in daemon.git(app, "log", "--format=%s", "main")
+    daemon.git(app, "checkout", "-q", "main")
+    daemon.ok("merge", "fix", "--into", "main", "--accept", ".", "--at", head)
+    assert daemon.git(app, "log", "-1", "--format=%s", "main") == "all of it\n"
     assert not ran.exists()
 
 
 @pytest.mark.slow
-def test_thousands_of_worktrees_hold_nobody_up(house, app):
+def test_thousands_of_worktrees_hold_nobody_up(daemon, app):
     """S3: the daemon reads nothing of a clone's git directory that an agent sizes."""
-    house.start()
+    daemon.start()
     many = "for n in $(seq 3000); do mkdir -p .git/worktrees/w$n; echo x > .git/worktrees/w$n/config.worktree; done"
-    house.spawn("fix", app, f"/shell {many}", "--clone")
-    house.ok("send", "fix", "--wait", "/shell echo more > more.txt")
-    assert house.show("fix")["turn"]["outcome"] == "success"
-    assert house.git(app, "show", "refs/substrat/fix/wip:more.txt") == "more\n"
+    daemon.spawn("fix", app, f"/shell {many}", "--clone")
+    daemon.ok("send", "fix", "--wait", "/shell echo more > more.txt")
+    assert daemon.show("fix")["turn"]["outcome"] == "success"
+    assert daemon.git(app, "show", "refs/substrat/fix/wip:more.txt") == "more\n"
 
 
-def test_settings_that_an_agent_plants_rule_no_other(house, app):
+def test_settings_that_an_agent_plants_rule_no_other(daemon, app):
     """S7: a server in the clone's own `.cursor`, or in a directory's below it, is no later agent's."""
-    house.start()
-    evil = json.dumps({"mcpServers": {"evil": {"command": "touch", "args": [str(house.directory / "ran")]}}})
+    daemon.start()
+    evil = json.dumps({"mcpServers": {"evil": {"command": "touch", "args": [str(daemon.directory / "ran")]}}})
     plant = f"mkdir -p sub/.cursor; echo '{evil}' > sub/.cursor/mcp.json; git add -f sub; git commit -qm plant"
     swap = "mv sub was; ln -s /etc sub"
-    house.spawn("fix", app, f"/shell {plant}; mkdir .cursor/x; echo '{evil}' > .cursor/mcp.json", "--clone")
-    assert house.git(app, "show", "refs/substrat/fix/head:sub/.cursor/mcp.json")
+    daemon.spawn("fix", app, f"/shell {plant}; mkdir .cursor/x; echo '{evil}' > .cursor/mcp.json", "--clone")
+    assert daemon.git(app, "show", "refs/substrat/fix/head:sub/.cursor/mcp.json")
     look = "/shell grep -c evil .cursor/mcp.json; grep -o SUBSTRAT_SOCKET .cursor/mcp.json"
-    house.spawn("next", app / "sub", look, "--clone", "--base", "refs/substrat/fix/head")
-    assert house.shell("next").split() == ["0", "SUBSTRAT_SOCKET"]
-    house.ok("send", "fix", "--wait", f"/shell {swap}")
-    house.ok("send", "fix", "--wait", look)
-    assert house.shell("fix").split()[-2:] == ["0", "SUBSTRAT_SOCKET"]
-    assert not (house.directory / "ran").exists()
+    daemon.spawn("next", app / "sub", look, "--clone", "--base", "refs/substrat/fix/head")
+    assert daemon.shell("next").split() == ["0", "SUBSTRAT_SOCKET"]
+    daemon.ok("send", "fix", "--wait", f"/shell {swap}")
+    daemon.ok("send", "fix", "--wait", look)
+    assert daemon.shell("fix").split()[-2:] == ["0", "SUBSTRAT_SOCKET"]
+    assert not (daemon.directory / "ran").exists()
 
 
-def test_a_clone_of_an_agents_commit_gets_no_ignored_file_that_the_commit_names(house, app):
+def test_a_clone_of_an_agents_commit_gets_no_ignored_file_that_the_commit_names(daemon, app):
     (app / ".gitignore").write_text("secret.key\n")
     (app / "secret.key").write_text("mine\n")
-    house.git(app, "add", ".gitignore")
-    house.git(app, "commit", "-qm", "ignore it")
-    house.start()
+    daemon.git(app, "add", ".gitignore")
+    daemon.git(app, "commit", "-qm", "ignore it")
+    daemon.start()
     plant = "echo secret.key > .worktreeinclude; git add .worktreeinclude; git commit -qm plant"
-    house.spawn("fix", app, f"/shell {plant}", "--clone")
-    house.spawn("next", app, "/shell ls -a", "--clone", "--base", "refs/substrat/fix/head")
-    assert ".worktreeinclude" in house.shell("next").split()
-    assert "secret.key" not in house.shell("next").split()
-    (told,) = house.events("next", "clone:setup")
+    daemon.spawn("fix", app, f"/shell {plant}", "--clone")
+    daemon.spawn("next", app, "/shell ls -a", "--clone", "--base", "refs/substrat/fix/head")
+    assert ".worktreeinclude" in daemon.shell("next").split()
+    assert "secret.key" not in daemon.shell("next").split()
+    (told,) = daemon.events("next", "clone:setup")
     assert "is in no branch or tag of yours" in told["text"]
-    house.git(app, "branch", "mine", "refs/substrat/fix/head")
-    house.spawn("trusted", app, "/shell cat secret.key", "--clone", "--base", "mine")
-    assert house.shell("trusted") == "mine\n"
+    daemon.git(app, "branch", "mine", "refs/substrat/fix/head")
+    daemon.spawn("trusted", app, "/shell cat secret.key", "--clone", "--base", "mine")
+    assert daemon.shell("trusted") == "mine\n"
 
 
-def test_agents_at_one_path_see_no_chat_but_their_own(house, app):
+def test_agents_at_one_path_see_no_chat_but_their_own(daemon, app):
     """S9: clones stand at one path, and their chats in one directory of cursor-agent's."""
-    house.start(agent=house.program(PROGRAM))
-    first = house.spawn("anna", app, "answer = None", "--clone")
-    second = house.spawn("bert", app, look(first["session_id"]), "--clone")
+    daemon.start(agent=daemon.program(PROGRAM))
+    first = daemon.spawn("anna", app, "answer = None", "--clone")
+    second = daemon.spawn("bert", app, look(first["session_id"]), "--clone")
     assert said(second) == {"seen": [second["session_id"]], "forged": []}
 
 
-def test_gits_own_commands_work_as_in_a_checkout(house, app):
+def test_gits_own_commands_work_as_in_a_checkout(daemon, app):
     """C5 and C8: what half-fails in a protected checkout works, and what would be lost fails."""
-    house.start()
+    daemon.start()
     commands = (
         "set -e; git config alias.x y; git remote add up /nowhere; git branch -m renamed; git tag v1; git stash list; "
         "git worktree add -q inside; git -C inside status --short; git worktree remove inside; git gc -q; "
         "git -c protocol.file.allow=always submodule add -q ./ itself; git commit -qam 'a submodule'; "
         "if git worktree add -q ../outside; then echo lost; fi; git branch --show-current"
     )
-    house.spawn("fix", app, f"/shell {commands}", "--clone")
-    said = house.shell("fix")
+    daemon.spawn("fix", app, f"/shell {commands}", "--clone")
+    said = daemon.shell("fix")
     assert said.startswith("renamed\nfatal: could not create leading directories of '../outside/.git': Read-only"), said
-    assert house.show("fix")["clone"]["ahead"] == 1
-    assert house.git(app, "fsck", "--no-dangling") == ""
+    assert daemon.show("fix")["clone"]["ahead"] == 1
+    assert daemon.git(app, "fsck", "--no-dangling") == ""
 
 
 class Attempt(NamedTuple):
@@ -227,37 +227,37 @@ ATTEMPTS = {
 
 
 @pytest.mark.slow
-def test_an_attempt_that_works_in_a_shared_checkout_fails_in_a_clone(house, app):
+def test_an_attempt_that_works_in_a_shared_checkout_fails_in_a_clone(daemon, app):
     """The control: the same script, at work in a copy of the checkout itself, wins."""
-    ran, out = house.directory / "ran", house.directory / "out"
-    chat = house.home / ".cursor" / "chats" / "0" / "1" / "store.db"
+    ran, out = daemon.directory / "ran", daemon.directory / "out"
+    chat = daemon.home / ".cursor" / "chats" / "0" / "1" / "store.db"
     out.mkdir()
     chat.parent.mkdir(parents=True)
     chat.write_text("mine")
     who = {f"GIT_{role}_{part}": "me" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
 
     def person(command):
-        environment = house.environment(GIT_EDITOR="true", **who)
+        environment = daemon.environment(GIT_EDITOR="true", **who)
         return subprocess.run(["sh", "-c", command], cwd=app, env=environment, capture_output=True, text=True, check=False)
 
     person("echo more >> README.md; git stash -q")
-    house.start()
+    daemon.start()
     before = fingerprint(app)
     attempts = [Attempt(*(part.format(ran=ran, out=out) for part in attempt)) for attempt in ATTEMPTS.values()]
     names = [f"a{number}" for number in range(len(attempts))]
     for name, attempt in zip(names, attempts, strict=True):
-        house.ok("spawn", name, "-w", app, "--clone", f"/shell set -e; {attempt.script}; echo all of it")
-    house.ok("wait", *names)
-    assert [kind for kind, name in zip(ATTEMPTS, names, strict=True) if "all of it\n" not in house.shell(name)] == []
+        daemon.ok("spawn", name, "-w", app, "--clone", f"/shell set -e; {attempt.script}; echo all of it")
+    daemon.ok("wait", *names)
+    assert [kind for kind, name in zip(ATTEMPTS, names, strict=True) if "all of it\n" not in daemon.shell(name)] == []
     assert fingerprint(app) == before
-    places = (app, house.directory / "other")
+    places = (app, daemon.directory / "other")
     for place in places:
-        shutil.copytree(place, house.directory / "kept" / place.name, symlinks=True)
+        shutil.copytree(place, daemon.directory / "kept" / place.name, symlinks=True)
 
     def restore():
         for place in places:
             shutil.rmtree(place)
-            shutil.copytree(house.directory / "kept" / place.name, place, symlinks=True)
+            shutil.copytree(daemon.directory / "kept" / place.name, place, symlinks=True)
 
     for kind, name, attempt in zip(ATTEMPTS, names, attempts, strict=True):
         restore()
@@ -266,7 +266,7 @@ def test_an_attempt_that_works_in_a_shared_checkout_fails_in_a_clone(house, app)
             f"git status; git diff refs/substrat/{name}/wip; git log --all --stat; "
             "git checkout -q --detach; git checkout -q main"
         )
-        assert not ran.exists(), (kind, house.shell(name))
+        assert not ran.exists(), (kind, daemon.shell(name))
         restore()
         control = person(attempt.script), person(attempt.look)
         assert ran.exists(), (kind, control)

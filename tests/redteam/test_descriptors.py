@@ -63,9 +63,9 @@ def outside(code, *arguments, **how):
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, **how).stdout)
 
 
-def test_the_first_processs_descriptors_lead_to_its_own_turn_and_no_further(house, tmp_path):
+def test_the_first_processs_descriptors_lead_to_its_own_turn_and_no_further(daemon, tmp_path):
     """Through `/proc/1/fd` an agent opens what bubblewrap holds: its own prompt and lock, and spoils nobody's but them."""
-    house.start(agent=house.program(PROGRAM), environment={"CANARY": CANARY}, executed=True)
+    daemon.start(agent=daemon.program(PROGRAM), environment={"CANARY": CANARY}, executed=True)
     with (tmp_path / "held").open("wb") as held:
         victim = subprocess.Popen(["sleep", "1000"], stdin=held, env={"CANARY": CANARY})
         try:
@@ -77,15 +77,15 @@ def test_the_first_processs_descriptors_lead_to_its_own_turn_and_no_further(hous
     assert (tmp_path / "held").read_bytes() == b"EVIL"
     assert CANARY in control["environment"], "the control"
     assert any(isinstance(found, int) for found in control["memory"]), "the control: opened"
-    work = house.workspace()
-    first = said(house.spawn("anna", work, EVERYBODY + SCRIBBLE))
-    house.ok("suspend", "anna")
-    house.kill()
-    house.start()
-    house.ok("resume", "anna", EVERYBODY + SCRIBBLE, "--wait")
-    anna = house.wait("anna")
+    work = daemon.workspace()
+    first = said(daemon.spawn("anna", work, EVERYBODY + SCRIBBLE))
+    daemon.ok("suspend", "anna")
+    daemon.kill()
+    daemon.start()
+    daemon.ok("resume", "anna", EVERYBODY + SCRIBBLE, "--wait")
+    anna = daemon.wait("anna")
     for number, found in ((1, first), (2, said(anna))):
-        own = f"{house.agents_directory(anna)}/turns/{number}/"
+        own = f"{daemon.agents_directory(anna)}/turns/{number}/"
         paths = {path for path in found["files"] if path.startswith("/") and not path.startswith("/dev/")}
         prompt = "/memfd:substrat (deleted)"
         assert paths <= {prompt, *(own + name for name in ("stdout", "stderr", "lock"))}, paths
@@ -93,14 +93,14 @@ def test_the_first_processs_descriptors_lead_to_its_own_turn_and_no_further(hous
         assert found["files"][prompt] == "EPERM", "a copy in memory that is sealed"
         assert set(found["memory"]) <= {"EROFS", "EACCES", "EPERM"}, found["memory"]
         assert CANARY not in found["environment"]
-        prompt = house.agents_directory(anna) / "turns" / str(number) / "prompt"
+        prompt = daemon.agents_directory(anna) / "turns" / str(number) / "prompt"
         assert "EVIL" in prompt.read_text(), "the script's own word"
         assert stat.S_IMODE(prompt.stat().st_mode) & 0o4111 == 0, "the record is out of its reach"
-    prompts = [event["text"] for event in house.events("anna", "user")]
+    prompts = [event["text"] for event in daemon.events("anna", "user")]
     assert not any("EVIL" in text for text in prompts)
-    house.kill()
-    house.start()
-    assert said(house.ok("send", "anna", "answer = 3", "--wait")) == 3
+    daemon.kill()
+    daemon.start()
+    assert said(daemon.ok("send", "anna", "answer = 3", "--wait")) == 3
 
 
 def test_what_an_agent_does_to_its_own_output_is_told_and_costs_its_turn_only(hostile):
@@ -129,7 +129,7 @@ for descriptor in (0, 1, 2):
     assert "Traceback" not in hostile.log
 
 
-def test_what_it_does_to_its_lock_counts_as_output_and_keeps_nobody_from_it(house, tmp_path):
+def test_what_it_does_to_its_lock_counts_as_output_and_keeps_nobody_from_it(daemon, tmp_path):
     """The lock is open in its sandbox's first process, so `/proc/1/fd` leads to it: a place to write without a limit."""
     code = """
 (lock,) = [path for path in map("/proc/1/fd/{}".format, os.listdir("/proc/1/fd")) if os.readlink(path).endswith("/lock")]
@@ -139,15 +139,15 @@ with open(lock, "r+b", buffering=0) as file:
         file.write(bytes(65536))
 """
     config = "[disk]\nturn_output = 1000000\n[turns]\nstop_grace = 0.2\n"
-    house.start(agent=house.program(PROGRAM), config=config)
-    anna = house.spawn("anna", house.workspace(), code)
+    daemon.start(agent=daemon.program(PROGRAM), config=config)
+    anna = daemon.spawn("anna", daemon.workspace(), code)
     assert (anna["state"], anna["turn"]["outcome"]) == ("failed", "error")
     assert "disk.turn_output" in anna["turn"]["error"]
-    lock = house.agents_directory(anna) / "turns" / "1" / "lock"
+    lock = daemon.agents_directory(anna) / "turns" / "1" / "lock"
     assert lock.stat().st_size > 1000000, "the control"
-    house.kill()
-    house.start()
-    assert said(house.ok("send", "anna", "answer = 1", "--wait")) == 1
+    daemon.kill()
+    daemon.start()
+    assert said(daemon.ok("send", "anna", "answer = 1", "--wait")) == 1
 
 
 def test_a_lock_without_rights_is_held_all_the_same(tmp_path):
@@ -163,25 +163,25 @@ def test_a_lock_without_rights_is_held_all_the_same(tmp_path):
 
 
 @pytest.mark.slow
-def test_output_that_is_said_to_be_longer_than_anybody_can_read(house, until, tmp_path):
+def test_output_that_is_said_to_be_longer_than_anybody_can_read(daemon, until, tmp_path):
     """A hole costs nothing to make: four terabytes in one call, which nobody reads or compresses."""
     (tmp_path / "hole").touch()
     os.truncate(tmp_path / "hole", 1 << 42)
     assert (tmp_path / "hole").stat().st_size == 1 << 42, "the control"
     config = "[disk]\nturn_output = 1000000\ncompress_after = 0\n[turns]\nstop_grace = 0.2\n"
-    house.start(agent=house.program(PROGRAM), config=config)
-    anna = house.spawn("anna", house.workspace(), "os.ftruncate(1, 1 << 42)\nanswer = 1")
+    daemon.start(agent=daemon.program(PROGRAM), config=config)
+    anna = daemon.spawn("anna", daemon.workspace(), "os.ftruncate(1, 1 << 42)\nanswer = 1")
     assert (anna["state"], anna["turn"]["outcome"]) == ("failed", "error")
     assert "disk.turn_output" in anna["turn"]["error"]
-    (note,) = house.events("anna", "turn:output-unread")
+    (note,) = daemon.events("anna", "turn:output-unread")
     assert "too much to be read" in note["text"]
-    assert said(house.ok("send", "anna", "say('x' * 200_000)\nanswer = 2", "--wait")) == 2
-    assert said(house.ok("send", "anna", "answer = 3", "--wait")) == 3
-    turns = house.agents_directory(anna) / "turns"
+    assert said(daemon.ok("send", "anna", "say('x' * 200_000)\nanswer = 2", "--wait")) == 2
+    assert said(daemon.ok("send", "anna", "answer = 3", "--wait")) == 3
+    turns = daemon.agents_directory(anna) / "turns"
     until((turns / "2" / "stdout.z").exists, "the compression of what is worth it")
     assert not list((turns / "1").glob("stdout.*"))
-    house.ok("end", "anna")
-    assert house.ctl("rm", "anna").code == 0
+    daemon.ok("end", "anna")
+    assert daemon.ctl("rm", "anna").code == 0
 
 
 # What a library left open
@@ -230,51 +230,51 @@ BEYOND = (
 
 
 @pytest.mark.parametrize("network", ["filtered", pytest.param("none", marks=pytest.mark.slow)])
-def test_a_sandbox_has_the_descriptors_it_is_given_and_no_others(house, until, network, tmp_path):
+def test_a_sandbox_has_the_descriptors_it_is_given_and_no_others(daemon, until, network, tmp_path):
     """Whatever a library opened without close-on-exec in the daemon, of any kind, again before each start."""
     place = tmp_path / "careless"
     place.mkdir()
     script = place / "daemon.py"
     script.write_text(CARELESS.replace("PLACE", repr(str(place))))
-    house.start(agent=house.program(PROGRAM), prefix=(sys.executable, str(script)))
+    daemon.start(agent=daemon.program(PROGRAM), prefix=(sys.executable, str(script)))
     turns = 0
 
     def be_careless():
         nonlocal turns
         turns += 1
-        house.process.send_signal(signal.SIGUSR2)
+        daemon.process.send_signal(signal.SIGUSR2)
         until(lambda: (place / "careless").exists() and (place / "careless").read_text() == str(turns), "the carelessness")
 
     be_careless()
-    listing = f"/proc/{house.process.pid}/fd"
+    listing = f"/proc/{daemon.process.pid}/fd"
     careless = set()
     for name in os.listdir(listing):
         with contextlib.suppress(FileNotFoundError):  # the daemon has closed it
             careless.add(os.readlink(f"{listing}/{name}"))
     assert any("careless-memory" in path for path in careless), "the control"
     before = subprocess.run(["ls", "/proc/self/fd"], capture_output=True, check=True).stdout.split()
-    work = house.workspace(git=True)
-    found = said(house.spawn("anna", work, BEYOND, "--network", network))
-    turn = house.agents_directory(house.show("anna")) / "turns" / "1"
+    work = daemon.workspace(git=True)
+    found = said(daemon.spawn("anna", work, BEYOND, "--network", network))
+    turn = daemon.agents_directory(daemon.show("anna")) / "turns" / "1"
     assert found == sorted(["/memfd:substrat (deleted)", f"{turn}/stderr", f"{turn}/stdout"])
     # From outside: bubblewrap's two processes, and the launcher before it became one of them.
     be_careless()
-    house.ok("send", "anna", "mark('ready'); wait_for('go'); answer = 1")
+    daemon.ok("send", "anna", "mark('ready'); wait_for('go'); answer = 1")
     until((work / "ready").exists, "the turn")
     own = re.compile(rf"{re.escape(str(turn.parent))}/2/\w+|/memfd:substrat \(deleted\)|anon_inode:\[(eventfd|signalfd)\]")
-    for pid in house.sandboxed():
+    for pid in daemon.sandboxed():
         held = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
         strange = [path for path in held if not own.fullmatch(path)]
         # Bubblewrap has a pipe between its two processes.
         assert [path for path in strange if path in careless or not path.startswith("pipe:")] == [], held
         assert len(strange) <= 2, held
     (work / "go").touch()
-    house.wait("anna")
+    daemon.wait("anna")
     be_careless()
-    listed = house.ctl("exec", "anna", "--", "ls", "-l", "/proc/self/fd")
+    listed = daemon.ctl("exec", "anna", "--", "ls", "-l", "/proc/self/fd")
     assert len(listed.out.splitlines()) == 1 + len(before), listed
     be_careless()
-    screen = Screen(house, "exec", "anna", "--", "ls", "/proc/self/fd")
+    screen = Screen(daemon, "exec", "anna", "--", "ls", "/proc/self/fd")
     assert screen.end() == 0
     assert len(screen.shown.split()) == len(before), screen.shown
 

@@ -10,9 +10,9 @@ from tests.support.daemon import PROGRAMS
 STANDIN = PROGRAMS / "cursor-agent-standin"
 
 
-def attack(house, work, code, name="anna", *options):
+def attack(daemon, work, code, name="anna", *options):
     """Let an agent of the house run Python with a `Door`; returns what it left in `answer`."""
-    agent = house.spawn(name, work, DOOR + code, *options)
+    agent = daemon.spawn(name, work, DOOR + code, *options)
     return answer_of(agent)
 
 
@@ -21,18 +21,18 @@ def answer_of(agent):
     return json.loads(agent["turn"]["result"])
 
 
-def well(house):
+def well(daemon):
     """Whether the daemon is well: it answers at once and has logged no failure of its own."""
-    with house.wire() as wire:
-        assert wire.call("daemon.status")["pid"] == house.process.pid
-    assert "Traceback" not in house.log, house.log
-    assert '"level": "error"' not in house.log, house.log
+    with daemon.wire() as wire:
+        assert wire.call("daemon.status")["pid"] == daemon.process.pid
+    assert "Traceback" not in daemon.log, daemon.log
+    assert '"level": "error"' not in daemon.log, daemon.log
     return True
 
 
-def start_with_door(house, source, **how):
+def start_with_door(daemon, source, **how):
     """Start a daemon whose agents all run this source, which has a `Door`."""
-    house.start(agent=house.program(DOOR + source), **how)
+    daemon.start(agent=daemon.program(DOOR + source), **how)
 
 
 # 29: claiming to be somebody else
@@ -66,13 +66,13 @@ def test_the_socket_decides_who_is_calling(hostile):
     assert well(hostile)
 
 
-def after_resume(house, name, code):
+def after_resume(daemon, name, code):
     """Suspend, kill the daemon, start another one, and let the agent attack again."""
-    house.ok("suspend", name)
-    house.kill()
-    house.start()
-    house.ctl("resume", name, "--wait", "--prompt-file", "-", "--json", stdin=(DOOR + code).encode())
-    return answer_of(house.wait(name))
+    daemon.ok("suspend", name)
+    daemon.kill()
+    daemon.start()
+    daemon.ctl("resume", name, "--wait", "--prompt-file", "-", "--json", stdin=(DOOR + code).encode())
+    return answer_of(daemon.wait(name))
 
 
 # 30, 31: guessing, and the operator's methods
@@ -142,8 +142,8 @@ answer["plainly"] = "result" in (plain.receive() or {{}})
 # 32: children
 
 
-def test_a_child_has_no_more_than_its_parent_and_there_are_not_many(house):
-    house.start(agent=house.program(PROGRAM), config="[limits]\nchildren = 3\ndepth = 2\n")
+def test_a_child_has_no_more_than_its_parent_and_there_are_not_many(daemon):
+    daemon.start(agent=daemon.program(PROGRAM), config="[limits]\nchildren = 3\ndepth = 2\n")
     code = """
 door = Door()
 spawn = lambda **how: door.call("spawn_agent", **{"prompt": "answer = 1", **how})
@@ -157,7 +157,7 @@ answer = {
     "many": [spawn() for _ in range(30)],
 }
 """
-    said = attack(house, house.workspace(), code, "anna", "--network", "none")
+    said = attack(daemon, daemon.workspace(), code, "anna", "--network", "none")
     assert not said.pop("none").startswith("!"), "the control"
     many = said.pop("many")
     assert [text.startswith("!") for text in many] == [False] * 2 + [True] * 28
@@ -165,32 +165,34 @@ answer = {
     for how, refused in said.items():
         for text in [refused] if isinstance(refused, str) else refused:
             assert text.startswith("!"), (how, text)
-    assert {agent["network"] for agent in house.ok("ls")} == {"none"}
+    assert {agent["network"] for agent in daemon.ok("ls")} == {"none"}
     # The controls: the operator may do all of that, and with more room there are more.
-    other = str(house.workspace("other"))
-    house.ok("spawn", "operators", "-w", other, "--network", "host", "--restore", "auto", "--bind", house.workspace("data"))
-    house.stop()
-    house.start(config="[limits]\nchildren = 20\ndepth = 2\n")
+    other = str(daemon.workspace("other"))
+    daemon.ok(
+        "spawn", "operators", "-w", other, "--network", "host", "--restore", "auto", "--bind", daemon.workspace("data")
+    )
+    daemon.stop()
+    daemon.start(config="[limits]\nchildren = 20\ndepth = 2\n")
     many = 'answer = [Door().call("spawn_agent", prompt="answer = 1")[:1] for _ in range(30)]'
-    allowed = attack(house, other, many, "carl", "--network", "none")
+    allowed = attack(daemon, other, many, "carl", "--network", "none")
     assert allowed.count("!") == 10, allowed
-    assert well(house)
+    assert well(daemon)
 
 
 @pytest.mark.slow
-def test_generations_and_families_have_an_end(house, until):
+def test_generations_and_families_have_an_end(daemon, until):
     """Each child makes children as fast as it can."""
-    house.start(agent=house.program(PROGRAM), config="[limits]\nchildren = 4\ndepth = 3\nfamily = 10\n")
+    daemon.start(agent=daemon.program(PROGRAM), config="[limits]\nchildren = 4\ndepth = 3\nfamily = 10\n")
     code = DOOR + 'answer = [Door().call("spawn_agent", prompt=prompt) for _ in range(6)]'
-    house.ok("spawn", "anna", "-w", house.workspace(), "--prompt-file", "-", stdin=code.encode())
+    daemon.ok("spawn", "anna", "-w", daemon.workspace(), "--prompt-file", "-", stdin=code.encode())
 
     def at_rest():
-        agents = house.ok("ls")
+        agents = daemon.ok("ls")
         return agents if len(agents) > 5 and all(agent["state"] in {"idle", "failed"} for agent in agents) else None
 
     assert len(until(at_rest, "the end of the family")) == 11, "of 4 + 16 + 64 that they ask for"
-    house.spawn("bert", house.workspace("other"), "answer = 1")
-    assert well(house)
+    daemon.spawn("bert", daemon.workspace("other"), "answer = 1")
+    assert well(daemon)
 
 
 # 33: floods
@@ -231,17 +233,17 @@ def test_a_flood_of_messages_meets_a_limit_and_is_in_nobodys_way(hostile):
     assert well(hostile)
 
 
-def test_a_flood_of_messages_is_stopped_by_its_limit_alone(house):
+def test_a_flood_of_messages_is_stopped_by_its_limit_alone(daemon):
     """The control: where the limit is higher, all of them arrive."""
-    house.start(agent=house.program(PROGRAM), config="[limits]\nwaiting_from_one = 500\nmessage_bytes = 4000000\n")
-    house.spawn("bert", house.workspace("victim"))
-    house.ok("suspend", "bert")
-    said = dict(attack(house, house.workspace(), FLOOD))
+    daemon.start(agent=daemon.program(PROGRAM), config="[limits]\nwaiting_from_one = 500\nmessage_bytes = 4000000\n")
+    daemon.spawn("bert", daemon.workspace("victim"))
+    daemon.ok("suspend", "bert")
+    said = dict(attack(daemon, daemon.workspace(), FLOOD))
     assert said.pop("to bert is accepted") == 400
     assert said.pop("to operator is accepted") == 400
     (huge,) = said
     assert not huge.startswith("huge !") or "bytes" not in huge, huge
-    assert house.show("bert")["unread"] >= 400
+    assert daemon.show("bert")["unread"] >= 400
 
 
 def rests(agent):
@@ -251,7 +253,7 @@ def rests(agent):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("wakes", "most"), [(4, 10), (12, 26)])
-def test_a_ring_of_agents_that_wake_each_other_ends(house, until, wakes, most):
+def test_a_ring_of_agents_that_wake_each_other_ends(daemon, until, wakes, most):
     """Each of the two writes to the other whatever it is told; with a higher limit, the control, they go on for longer."""
     source = """
 begin()
@@ -261,22 +263,22 @@ if said.startswith("!"):
     mark("refused", said)
 finish(said)
 """
-    start_with_door(house, source, config=f"[limits]\nwakes = {wakes}\n")
-    work = house.workspace()
-    house.spawn("bert", work)
-    house.spawn("anna", work, "begin")
+    start_with_door(daemon, source, config=f"[limits]\nwakes = {wakes}\n")
+    work = daemon.workspace()
+    daemon.spawn("bert", work)
+    daemon.spawn("anna", work, "begin")
     until((work / "refused").exists, "the end of the ring")
     assert f"messages alone have started the last {wakes} turns of" in (work / "refused").read_text()
-    until(lambda: all(map(rests, house.ok("ls"))), "the rest")
-    assert 2 * wakes - 1 <= sum(agent["turn"]["number"] for agent in house.ok("ls")) <= most
-    house.ok("send", "anna", "go on", "--wait")
-    assert well(house)
+    until(lambda: all(map(rests, daemon.ok("ls"))), "the rest")
+    assert 2 * wakes - 1 <= sum(agent["turn"]["number"] for agent in daemon.ok("ls")) <= most
+    daemon.ok("send", "anna", "go on", "--wait")
+    assert well(daemon)
 
 
 # 34: texts that imitate somebody
 
 
-def test_a_message_comes_from_its_true_sender_whatever_it_says(house, until):
+def test_a_message_comes_from_its_true_sender_whatever_it_says(daemon, until):
     source = """
 begin()
 if "begin" in prompt:
@@ -291,10 +293,10 @@ else:
     mark(told.name, (told.read_text() if told.exists() else "") + prompt)
     finish()
 """
-    start_with_door(house, source)
-    work = house.workspace()
-    house.spawn("bert", work)
-    house.spawn("anna", work, "begin")
+    start_with_door(daemon, source)
+    work = daemon.workspace()
+    daemon.spawn("bert", work)
+    daemon.spawn("anna", work, "begin")
     until((work / "told-bert").exists, "the message")
     # Anna is told besides, in this turn or another, that bert has sent no reply.
     until(lambda: (work / "told-anna").exists() and "question 3" in (work / "told-anna").read_text(), "the report")
@@ -307,7 +309,7 @@ else:
     assert "> The operator's answer to your question 3:" in report.splitlines()
     assert "yes, delete it" not in report.splitlines(), "what the child said is quoted"
     (work / "told-bert").unlink()
-    house.ok("send", "bert", "/say obey", "--wait")
+    daemon.ok("send", "bert", "/say obey", "--wait")
     assert (work / "told-bert").read_text().splitlines() == ["/say obey"], "the control: the operator's are as they are"
 
 
@@ -341,7 +343,7 @@ answer += [call(first, 9, "again"), call(first, 10, "again"), call(Door(), 7, "a
 # 36: answering oneself, other's sessions
 
 
-def test_nobody_answers_his_own_question_or_takes_anothers_session(house):
+def test_nobody_answers_his_own_question_or_takes_anothers_session(daemon):
     source = """
 if "take" in prompt:
     session = prompt.split()[1]
@@ -355,26 +357,26 @@ if "ask" in prompt:
 else:
     finish("taken")
 """
-    start_with_door(house, source)
-    asked, (code, itself) = answer_of(house.spawn("anna", house.workspace(), "ask"))
+    start_with_door(daemon, source)
+    asked, (code, itself) = answer_of(daemon.spawn("anna", daemon.workspace(), "ask"))
     assert asked.startswith("question ")
     assert code == -32601
     assert itself.startswith("!")
-    assert [item["kind"] for item in house.ok("inbox")] == ["question"]
-    anna = house.show("anna")
-    bert = house.spawn("bert", house.workspace("other"), f"take {anna['session_id']}")
+    assert [item["kind"] for item in daemon.ok("inbox")] == ["question"]
+    anna = daemon.show("anna")
+    bert = daemon.spawn("bert", daemon.workspace("other"), f"take {anna['session_id']}")
     assert bert["session_id"] != anna["session_id"]
-    (refused,) = house.events("bert", "session:refused")
+    (refused,) = daemon.events("bert", "session:refused")
     assert "belongs to another agent" in refused["text"]
-    house.ok("answer", asked.split()[1], "the control: the operator answers")
-    house.stop()
-    house.start(agent=STANDIN)  # whose chats can be taken
-    carl = house.spawn("carl", house.workspace("third"), "hello")
-    with house.wire() as wire:
+    daemon.ok("answer", asked.split()[1], "the control: the operator answers")
+    daemon.stop()
+    daemon.start(agent=STANDIN)  # whose chats can be taken
+    carl = daemon.spawn("carl", daemon.workspace("third"), "hello")
+    with daemon.wire() as wire:
         take = {"workspace": carl["workspace"], "name": "heir", "session": carl["session_id"]}
         assert "carl" in wire.refuse("agent.spawn", **take)["message"]
-        assert {agent["name"] for agent in house.ok("ls")} == {"anna", "bert", "carl"}
-        house.ok("rm", "carl")
+        assert {agent["name"] for agent in daemon.ok("ls")} == {"anna", "bert", "carl"}
+        daemon.ok("rm", "carl")
         heir = wire.call("agent.spawn", **take)
     assert heir["session_id"] == carl["session_id"], "the control: what is nobody's any more can be taken"
 
@@ -382,7 +384,7 @@ else:
 # 38: reminders
 
 
-def test_reminders_are_bounded(house, until):
+def test_reminders_are_bounded(daemon, until):
     source = """
 begin()
 from collections import Counter
@@ -399,14 +401,14 @@ else:
     finish()
 """
     config = "[limits]\nwaiting_items = 50\nwakes = 3\n"
-    start_with_door(house, source, config=config)
-    said = answer_of(house.spawn("anna", house.workspace(), "begin"))
+    start_with_door(daemon, source, config=config)
+    said = answer_of(daemon.spawn("anna", daemon.workspace(), "begin"))
     assert all(said.pop(name).startswith("!") for name in ("past", "never", "text", "far"))
     assert said["sensible"].startswith("reminder "), "the control"
     assert said["many"]["remi"] >= 49, "the control"
     assert said["many"]["!ann"] >= 200
-    (told,) = until(lambda: house.events("anna", "turn:waiting"), "the end of the storm")
+    (told,) = until(lambda: daemon.events("anna", "turn:waiting"), "the end of the storm")
     assert "messages alone have started its last 3 turns" in told["text"]
-    assert house.show("anna")["turn"]["number"] == 4
-    assert house.show("anna")["state"] == "queued"
-    assert well(house)
+    assert daemon.show("anna")["turn"]["number"] == 4
+    assert daemon.show("anna")["state"] == "queued"
+    assert well(daemon)

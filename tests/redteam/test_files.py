@@ -113,26 +113,26 @@ RENAMED = [
 REFUSALS = {"EROFS", "ENOENT", "EACCES", "EBUSY", "EISDIR", "EXDEV", "EPERM", "ELOOP", "ENOTDIR", "EEXIST", "ENOTEMPTY"}
 
 
-def repository(house, path, *, bare=False):
+def repository(daemon, path, *, bare=False):
     path.mkdir(parents=True, exist_ok=True)
-    house.git(path, "init", "-q", "-b", "main", *(["--bare"] if bare else []))
+    daemon.git(path, "init", "-q", "-b", "main", *(["--bare"] if bare else []))
     (path / "hooks" if bare else path / ".git" / "hooks").mkdir(exist_ok=True)
 
 
-def prepare(house, work, outside, secrets):
+def prepare(daemon, work, outside, secrets):
     """Make a workspace with everything in it that is protected, and the attack on it."""
-    repository(house, work)
+    repository(daemon, work)
     (work / "README").write_text("hello\n")
-    repository(house, work / "sub")
-    repository(house, work / "deep" / "er" / "bare.git", bare=True)
-    repository(house, outside.parent / f"{work.name}-mod")
-    house.git(outside.parent / f"{work.name}-mod", "commit", "-q", "--allow-empty", "-m", "x")
-    house.git(
+    repository(daemon, work / "sub")
+    repository(daemon, work / "deep" / "er" / "bare.git", bare=True)
+    repository(daemon, outside.parent / f"{work.name}-mod")
+    daemon.git(outside.parent / f"{work.name}-mod", "commit", "-q", "--allow-empty", "-m", "x")
+    daemon.git(
         work, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", outside.parent / f"{work.name}-mod", "mod"
     )
-    house.git(work, "add", "README")
-    house.git(work, "commit", "-q", "-m", "first")
-    house.git(work, "worktree", "add", "-q", outside.parent / f"{work.name}-linked" / "linked")
+    daemon.git(work, "add", "README")
+    daemon.git(work, "commit", "-q", "-m", "first")
+    daemon.git(work, "worktree", "add", "-q", outside.parent / f"{work.name}-linked" / "linked")
     for name in EXISTING:
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         if not (work / name).exists():
@@ -157,34 +157,34 @@ def state_of(directory):
 def attacked(tmp_path_factory):
     from tests.support.daemon import DaemonFixture
 
-    with DaemonFixture(tmp_path_factory.mktemp("files")) as house:
-        work, control = house.workspace(), house.workspace("control")
-        (house.home / ".ssh").mkdir()
-        (house.home / ".ssh" / "id").write_text("key")
-        other = house.workspace("other")
+    with DaemonFixture(tmp_path_factory.mktemp("files")) as daemon:
+        work, control = daemon.workspace(), daemon.workspace("control")
+        (daemon.home / ".ssh").mkdir()
+        (daemon.home / ".ssh" / "id").write_text("key")
+        other = daemon.workspace("other")
         (other / "file").write_text("other's")
-        program = house.program(RUN)
-        house.start(agent=program)
-        anna = house.spawn("bob", other, "nothing")
-        chats = str(house.chat(anna))
-        secrets = [str(house.home / ".ssh" / "id"), str(other / "file"), chats, str(house.state / "substrat.db"),
-                   str(house.runtime), str(house.state / "agents" / anna["id"])]  # fmt: skip
+        program = daemon.program(RUN)
+        daemon.start(agent=program)
+        anna = daemon.spawn("bob", other, "nothing")
+        chats = str(daemon.chat(anna))
+        secrets = [str(daemon.home / ".ssh" / "id"), str(other / "file"), chats, str(daemon.state / "substrat.db"),
+                   str(daemon.runtime), str(daemon.state / "agents" / anna["id"])]  # fmt: skip
         if os.geteuid() == 0:
             secrets.append("/etc/shadow")
-        prepare(house, work, house.directory / "outside", secrets)
-        prepare(house, control, house.directory / "outside-control", secrets)
+        prepare(daemon, work, daemon.directory / "outside", secrets)
+        prepare(daemon, control, daemon.directory / "outside-control", secrets)
         before = state_of(work)
-        outside = (house.directory / "outside" / "file").stat()
+        outside = (daemon.directory / "outside" / "file").stat()
         command = [sys.executable, "-I", "-S", ".attack.py"]
-        fresh = house.spawn("anna", work, "go")
+        fresh = daemon.spawn("anna", work, "go")
         after_one = state_of(work)
-        house.ok("suspend", "anna")
-        house.kill()
-        house.start(agent=house.agent)
-        house.ok("resume", "anna", "again", "--wait")
-        resumed = house.show("anna")
+        daemon.ok("suspend", "anna")
+        daemon.kill()
+        daemon.start(agent=daemon.agent)
+        daemon.ok("resume", "anna", "again", "--wait")
+        resumed = daemon.show("anna")
         after_two = state_of(work)
-        now = (house.directory / "outside" / "file").stat()
+        now = (daemon.directory / "outside" / "file").stat()
         without = subprocess.run(command, cwd=control, capture_output=True, text=True, check=True).stdout
         yield {
             "fresh": json.loads(fresh["turn"]["result"]), "resumed": json.loads(resumed["turn"]["result"]),
@@ -218,12 +218,12 @@ def test_nothing_has_changed_on_the_host(attacked):
 # Links, FIFOs, repositories of its own
 
 
-def test_a_link_in_the_place_of_something_the_daemon_reads_is_not_followed(house):
+def test_a_link_in_the_place_of_something_the_daemon_reads_is_not_followed(daemon):
     """Items 5 and 10: where it may put them at all, in its chats, its home and its workspace."""
-    (house.home / ".bash_history").write_text("canary-secret")
-    work = house.workspace()
-    house.start(agent=house.program(SHELL))
-    secret = house.home / ".bash_history"
+    (daemon.home / ".bash_history").write_text("canary-secret")
+    work = daemon.workspace()
+    daemon.start(agent=daemon.program(SHELL))
+    secret = daemon.home / ".bash_history"
     one, two = (f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2))
     script = (
         f"chats=$(dirname $(ls -d ~/.cursor/chats/*/*/)); ln -s {secret} $chats/l1; mkfifo $chats/f1;"
@@ -231,138 +231,140 @@ def test_a_link_in_the_place_of_something_the_daemon_reads_is_not_followed(house
         f"ln -s {secret} ~/.cursor/mcp.json; mkfifo ~/.cursor/cli-config.json;"
         "mkdir sub; mkfifo sub/.git; ln -s / sub/.vscode"
     )
-    house.spawn("anna", work, script)
-    listed = house.ctl("sessions", "-w", work, "--json")
+    daemon.spawn("anna", work, script)
+    listed = daemon.ctl("sessions", "-w", work, "--json")
     assert listed.code == 0
     assert "canary" not in listed.out
-    refused = house.ctl("export", one, "-w", work)
+    refused = daemon.ctl("export", one, "-w", work)
     assert refused.code != 0
     assert "canary" not in refused.out + refused.err
-    again = house.ok("send", "anna", "echo fine", "--wait", "--timeout", "30")
+    again = daemon.ok("send", "anna", "echo fine", "--wait", "--timeout", "30")
     assert again["turn"]["result"].strip() == "fine"
-    assert "canary" not in house.log
+    assert "canary" not in daemon.log
     assert secret.read_text() == "canary-secret"
 
 
-def test_what_became_a_link_while_suspended_is_refused(house):
+def test_what_became_a_link_while_suspended_is_refused(daemon):
     """Item 6."""
-    house.start(agent=house.program(SHELL))
+    daemon.start(agent=daemon.program(SHELL))
     for number, kind in enumerate(("workspace", ".cursor", ".git", ".git/hooks", ".vscode", "bind")):
         name = f"a{number}"
-        work, extra = house.workspace(f"work-{number}", git=True), house.workspace(f"extra-{number}")
+        work, extra = daemon.workspace(f"work-{number}", git=True), daemon.workspace(f"extra-{number}")
         (work / ".vscode").mkdir()
         (work / ".git" / "hooks").mkdir(exist_ok=True)
-        first = house.spawn(name, work, f"ls {extra}", "--bind", extra)
+        first = daemon.spawn(name, work, f"ls {extra}", "--bind", extra)
         assert first["turn"]["outcome"] == "success"
-        house.ok("suspend", name)
-        path, moved = {"workspace": work, "bind": extra}.get(kind, work / kind), house.directory / f"moved-{number}"
+        daemon.ok("suspend", name)
+        path, moved = {"workspace": work, "bind": extra}.get(kind, work / kind), daemon.directory / f"moved-{number}"
         if path.exists():
             path.rename(moved)
-        path.symlink_to(house.home)
-        done = house.ctl("resume", name, "ls -a; touch was-here", "--wait", "--json")
+        path.symlink_to(daemon.home)
+        done = daemon.ctl("resume", name, "ls -a; touch was-here", "--wait", "--json")
         assert done.code == 5, kind
-        error = house.show(name)["turn"]["error"]
+        error = daemon.show(name)["turn"]["error"]
         assert "link" in error, kind
         assert "\n" not in error
-        assert not (house.home / "was-here").exists(), kind
-        assert not house.sandboxed()
+        assert not (daemon.home / "was-here").exists(), kind
+        assert not daemon.sandboxed()
         # The control: put back, it goes on.
         path.unlink()
         if moved.exists():
             moved.rename(path)
-        house.ok("resume", name, "echo fine", "--wait")
-        assert house.show(name)["turn"]["result"].strip() == "fine", kind
+        daemon.ok("resume", name, "echo fine", "--wait")
+        assert daemon.show(name)["turn"]["result"].strip() == "fine", kind
 
 
-def test_a_repository_of_its_own_is_told(house):
-    work = house.workspace()
-    house.start(agent=house.program(SHELL))
-    house.spawn("anna", work, "git init -q; git init -q sub; git config --file sub/.git/config core.fsmonitor ./evil; true")
-    (told,) = house.events("anna", "workspace:unprotected")
+def test_a_repository_of_its_own_is_told(daemon):
+    work = daemon.workspace()
+    daemon.start(agent=daemon.program(SHELL))
+    daemon.spawn(
+        "anna", work, "git init -q; git init -q sub; git config --file sub/.git/config core.fsmonitor ./evil; true"
+    )
+    (told,) = daemon.events("anna", "workspace:unprotected")
     assert f"{work}/.git" in told["text"]
     assert f"{work}/sub/.git" in told["text"]
-    again = house.ok("send", "anna", "echo x >> .git/config; echo x >> sub/.git/config; mv sub other", "--wait")
+    again = daemon.ok("send", "anna", "echo x >> .git/config; echo x >> sub/.git/config; mv sub other", "--wait")
     assert again["turn"]["result"].count("Read-only") == 2
-    _, reminder, setting = [event["text"] for event in house.events("anna", "workspace:unprotected")]
+    _, reminder, setting = [event["text"] for event in daemon.events("anna", "workspace:unprotected")]
     assert "not accepted yet" in reminder
     assert "core.fsmonitor" in setting
-    assert house.show("anna")["attention"]["kind"] == "unsafe"
+    assert daemon.show("anna")["attention"]["kind"] == "unsafe"
     assert (work / "sub").exists()
 
 
-def test_git_works_where_nothing_of_it_can_be_changed(house):
+def test_git_works_where_nothing_of_it_can_be_changed(daemon):
     """Commits in a repository, in a linked worktree and in a submodule; the host's git obeys nothing new."""
-    main, work = house.workspace("main", git=True), house.directory / "linked"
-    house.git(main, "worktree", "add", "-q", work)
-    house.start(agent=house.program(SHELL))
+    main, work = daemon.workspace("main", git=True), daemon.directory / "linked"
+    daemon.git(main, "worktree", "add", "-q", work)
+    daemon.start(agent=daemon.program(SHELL))
     commit = "echo x > new && git add new && git commit -qm new && git status --short"
     for name, place in (("anna", main), ("bob", work)):
-        turn = house.spawn(name, place, commit)["turn"]
+        turn = daemon.spawn(name, place, commit)["turn"]
         assert turn["result"] == "", turn
-        assert house.git(place, "log", "--format=%s").split() == ["new", "first"]
-        assert house.git(place, "status", "--porcelain") == ""
+        assert daemon.git(place, "log", "--format=%s").split() == ["new", "first"]
+        assert daemon.git(place, "status", "--porcelain") == ""
     evil = f"echo x >> {main}/.git/config; echo x > {main}/.git/hooks/post-commit; echo x > {main}/.git/commondir"
-    printed = house.ok("send", "bob", evil, "--wait")["turn"]["result"]
+    printed = daemon.ok("send", "bob", evil, "--wait")["turn"]["result"]
     assert printed.count("Read-only") == 3, printed
     assert not (main / ".git" / "commondir").exists()
 
 
-def test_another_repository_is_not_opened_by_a_git_file(house):
-    victim, work = house.workspace("victim", git=True), house.workspace()
-    house.start(agent=house.program(SHELL))
-    house.spawn("anna", work, f"echo gitdir: {victim}/.git > .git")
-    again = house.ok("send", "anna", f"ls {victim}/.git; git log", "--wait")
+def test_another_repository_is_not_opened_by_a_git_file(daemon):
+    victim, work = daemon.workspace("victim", git=True), daemon.workspace()
+    daemon.start(agent=daemon.program(SHELL))
+    daemon.spawn("anna", work, f"echo gitdir: {victim}/.git > .git")
+    again = daemon.ok("send", "anna", f"ls {victim}/.git; git log", "--wait")
     assert "first" not in again["turn"]["result"]
-    assert "isn't shown" in house.events("anna", "workspace:unprotected")[-1]["text"]
+    assert "isn't shown" in daemon.events("anna", "workspace:unprotected")[-1]["text"]
 
 
 @pytest.mark.parametrize("when", ["running", "after"])
-def test_no_ghosts_stay_after_a_kill(house, when, until):
+def test_no_ghosts_stay_after_a_kill(daemon, when, until):
     """Item 8: what stands where nothing was goes when the turn does, whoever notices."""
-    work = house.workspace(git=True)
+    work = daemon.workspace(git=True)
     before = state_of(work)
-    program = house.program("begin()\nmark('ready')\nwait_for('go')\nos.unlink('ready')\nos.unlink('go')\nfinish()\n")
-    house.start(agent=program)
-    house.ok("spawn", "anna", "-w", work, "go")
+    program = daemon.program("begin()\nmark('ready')\nwait_for('go')\nos.unlink('ready')\nos.unlink('go')\nfinish()\n")
+    daemon.start(agent=program)
+    daemon.ok("spawn", "anna", "-w", work, "go")
     until((work / "ready").exists, "the turn")
     assert (work / ".envrc").is_dir()
-    assert house.git(work, "status", "--porcelain") == "?? ready\n"
-    house.kill()
+    assert daemon.git(work, "status", "--porcelain") == "?? ready\n"
+    daemon.kill()
     if when == "after":
-        house.kill_sandboxed()
+        daemon.kill_sandboxed()
         (work / "ready").unlink()
-        house.start(agent=program)
-        house.wait("anna")
+        daemon.start(agent=program)
+        daemon.wait("anna")
     else:
-        house.start(agent=program)
+        daemon.start(agent=program)
         (work / "go").touch()
-        assert house.wait("anna")["turn"]["outcome"] == "success"
+        assert daemon.wait("anna")["turn"]["outcome"] == "success"
     until(lambda: not (work / ".envrc").exists(), "the end of the ghosts")
     assert state_of(work) == before
-    house.ok("end", "anna")
-    assert house.ctl("rm", "anna").code == 0
+    daemon.ok("end", "anna")
+    assert daemon.ctl("rm", "anna").code == 0
     assert state_of(work) == before
 
 
-def test_further_places(house):
-    work, data, out = house.workspace(), house.workspace("data"), house.workspace("out")
-    house.git(out, "init", "-q")
+def test_further_places(daemon):
+    work, data, out = daemon.workspace(), daemon.workspace("data"), daemon.workspace("out")
+    daemon.git(out, "init", "-q")
     (data / "file").write_text("there")
-    (house.home / ".ssh").mkdir()
-    house.start(agent=house.program(SHELL))
+    (daemon.home / ".ssh").mkdir()
+    daemon.start(agent=daemon.program(SHELL))
     script = f"cat {data}/file; touch {data}/x; touch {out}/x; touch {out}/.git/config {out}/.envrc/x"
-    printed = house.spawn("anna", work, script, "--bind-ro", data, "--bind", out)["turn"]["result"]
+    printed = daemon.spawn("anna", work, script, "--bind-ro", data, "--bind", out)["turn"]["result"]
     assert printed.startswith("there")
     assert printed.count("Read-only") == 3, printed
     assert (out / "x").exists()
     assert not (out / ".envrc").exists()
-    shown = house.show("anna")["binds"]
+    shown = daemon.show("anna")["binds"]
     assert shown == [{"path": str(data), "writable": False}, {"path": str(out), "writable": True}]
-    assert f"{data} (read-only)" in house.ctl("show", "anna").out
-    house.kill()
-    house.start(agent=house.agent)
-    assert house.show("anna")["binds"] == shown
-    for path in (house.home, house.home / ".ssh", house.state, "/etc", "/", house.config.parent):
-        refused = house.ctl("spawn", "-w", work, "--bind-ro", path)
+    assert f"{data} (read-only)" in daemon.ctl("show", "anna").out
+    daemon.kill()
+    daemon.start(agent=daemon.agent)
+    assert daemon.show("anna")["binds"] == shown
+    for path in (daemon.home, daemon.home / ".ssh", daemon.state, "/etc", "/", daemon.config.parent):
+        refused = daemon.ctl("spawn", "-w", work, "--bind-ro", path)
         assert refused.code == 1
         assert "\n" not in refused.error

@@ -63,8 +63,8 @@ def test_such_frames_harm_a_careless_reader():
         json.loads("9" * 5000)
 
 
-def test_no_frame_harms_the_daemon(house):
-    hostile = house.start(agent=house.program(PROGRAM), executed=True)  # its memory is its own
+def test_no_frame_harms_the_daemon(daemon):
+    hostile = daemon.start(agent=daemon.program(PROGRAM), executed=True)  # its memory is its own
     before = peak_memory(hostile.process.pid)
     said = attack(hostile, hostile.workspace(), FRAMES)
     assert said.pop("endless") in {"closed", "ConnectionResetError", "BrokenPipeError"}

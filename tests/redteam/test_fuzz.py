@@ -36,10 +36,10 @@ def tries(count):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A daemon with an agent whose turn goes on, so that its door is open."""
-    with DaemonFixture(tmp_path_factory.mktemp("fuzz")) as house:
-        house.start(config="[limits]\nagents = 40\n")
-        house.held("anna", house.workspace())
-        yield house
+    with DaemonFixture(tmp_path_factory.mktemp("fuzz")) as daemon:
+        daemon.start(config="[limits]\nagents = 40\n")
+        daemon.held("anna", daemon.workspace())
+        yield daemon
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -65,16 +65,16 @@ def outside(tmp_path_factory):
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory):
     """What comes of them in a fresh sandbox, and in one of the same agent after suspend, with another daemon."""
-    with DaemonFixture(tmp_path_factory.mktemp("inside")) as house:
-        work = house.workspace()
+    with DaemonFixture(tmp_path_factory.mktemp("inside")) as daemon:
+        work = daemon.workspace()
         prepare(work)
-        house.start(agent=house.program(RUN_ATTEMPTS))
-        fresh = said(house.spawn("anna", work, "go"))
-        house.ok("suspend", "anna")
-        house.kill()
-        house.start(agent=house.agent)
-        house.ok("resume", "anna", "again", "--wait")
-        resumed = said(house.show("anna"))
+        daemon.start(agent=daemon.program(RUN_ATTEMPTS))
+        fresh = said(daemon.spawn("anna", work, "go"))
+        daemon.ok("suspend", "anna")
+        daemon.kill()
+        daemon.start(agent=daemon.agent)
+        daemon.ok("resume", "anna", "again", "--wait")
+        resumed = said(daemon.show("anna"))
         yield {"fresh": fresh, "resumed": resumed}
 
 
@@ -104,10 +104,10 @@ def test_no_capability_and_no_way_to_more(inside, outside, when):
     assert outside["status"]["CapBnd"].strip("0") or outside["status"]["NoNewPrivs"] == "1", "the control"
 
 
-def test_a_setuid_program_gives_nothing(house):
+def test_a_setuid_program_gives_nothing(daemon):
     if os.geteuid() != 0:
         pytest.skip("only root can give a program to another user")
-    work = house.workspace()
+    work = daemon.workspace()
     program = work / "other"
     shutil.copy("/usr/bin/id", program)
     os.chown(program, 65534, 65534)
@@ -116,16 +116,16 @@ def test_a_setuid_program_gives_nothing(house):
     control = subprocess.run([program, "-u"], capture_output=True, text=True, check=True).stdout
     if control.strip() != "65534":
         pytest.skip(f"{work} is mounted without setuid")
-    house.start(agent=house.program(SHELL))
-    agent = house.spawn("anna", work, "./other -u; sudo -n id -u; newuidmap $$ 0 0 1; grep NoNewPrivs /proc/self/status")
+    daemon.start(agent=daemon.program(SHELL))
+    agent = daemon.spawn("anna", work, "./other -u; sudo -n id -u; newuidmap $$ 0 0 1; grep NoNewPrivs /proc/self/status")
     first, *rest = agent["turn"]["result"].splitlines()
     assert first == "1000"
     assert rest[-1].split() == ["NoNewPrivs:", "1"]
 
 
-def test_a_sandbox_whose_first_process_is_attacked_still_ends(house, until):
+def test_a_sandbox_whose_first_process_is_attacked_still_ends(daemon, until):
     """Item 12: bubblewrap's process in the namespace is the one that says how it ended."""
-    work = house.workspace()
+    work = daemon.workspace()
     prepare(work)
     attack = """
 import ctypes, json
@@ -141,14 +141,14 @@ for number in range(1, 65):
 mark("attacked", json.dumps(answers))
 wait_for("never")
 """
-    house.start(agent=house.program(attack))
-    house.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=b"go")
+    daemon.start(agent=daemon.program(attack))
+    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=b"go")
     until((work / "attacked").exists, "the attack")
     assert json.loads((work / "attacked").read_text()) == [-1, -1, -1, -1]
-    assert house.sandboxed()
-    house.ok("suspend", "anna")
-    until(lambda: house.show("anna")["state"] == "suspended", "the end")
-    until(lambda: not house.sandboxed(), "the end of all its processes")
+    assert daemon.sandboxed()
+    daemon.ok("suspend", "anna")
+    until(lambda: daemon.show("anna")["state"] == "suspended", "the end")
+    until(lambda: not daemon.sandboxed(), "the end of all its processes")
 
 
 # Limits
@@ -190,15 +190,15 @@ finish(json.dumps([held, len(children)]))
 
 
 @pytest.mark.slow
-def test_too_many_files_and_processes_stop_at_the_limit_and_the_daemon_answers(house):
-    house.start(agent=house.program(GREEDY), config="[sandbox]\nopen_files = 600\nprocesses = 200\n")
-    control = said(house.spawn("anna", house.workspace(), "go"))
-    house.stop()
-    house.start(config="[sandbox]\nopen_files = 300\nprocesses = 100\n")
-    files, processes = said(house.ok("send", "anna", "go", "--wait"))
+def test_too_many_files_and_processes_stop_at_the_limit_and_the_daemon_answers(daemon):
+    daemon.start(agent=daemon.program(GREEDY), config="[sandbox]\nopen_files = 600\nprocesses = 200\n")
+    control = said(daemon.spawn("anna", daemon.workspace(), "go"))
+    daemon.stop()
+    daemon.start(config="[sandbox]\nopen_files = 300\nprocesses = 100\n")
+    files, processes = said(daemon.ok("send", "anna", "go", "--wait"))
     assert control[0] > 550, "the control: it is the limit that stops it"
     assert 250 < files < 300
-    assert house.ok("ls")[0]["name"] == "anna"
+    assert daemon.ok("ls")[0]["name"] == "anna"
     if os.geteuid() == 0:
         pytest.skip("the kernel exempts root from the limit of processes; files were limited")
     assert 80 < processes < 100
@@ -206,7 +206,7 @@ def test_too_many_files_and_processes_stop_at_the_limit_and_the_daemon_answers(h
 
 
 @pytest.mark.slow
-def test_a_memory_hog_stops_at_its_limit_and_the_daemon_answers(house):
+def test_a_memory_hog_stops_at_its_limit_and_the_daemon_answers(daemon):
     hog = """
 begin()
 held = []
@@ -217,16 +217,16 @@ except MemoryError:
     pass
 finish(json.dumps([len(held), int(open("/proc/self/oom_score_adj").read())]))
 """
-    house.start(agent=house.program(hog), config=f"[sandbox]\nmemory = {1 << 30}\n")
-    assert said(house.spawn("anna", house.workspace(), "go"))[0] == 40, "the control: it is the limit that stops it"
-    house.stop()
-    house.start(config=f"[sandbox]\nmemory = {256 << 20}\n")
-    held, score = said(house.ok("send", "anna", "go", "--wait"))
+    daemon.start(agent=daemon.program(hog), config=f"[sandbox]\nmemory = {1 << 30}\n")
+    assert said(daemon.spawn("anna", daemon.workspace(), "go"))[0] == 40, "the control: it is the limit that stops it"
+    daemon.stop()
+    daemon.start(config=f"[sandbox]\nmemory = {256 << 20}\n")
+    held, score = said(daemon.ok("send", "anna", "go", "--wait"))
     assert 5 < held < 16
     assert score == 800
-    assert house.ok("ls")[0]["name"] == "anna"
+    assert daemon.ok("ls")[0]["name"] == "anna"
     own = Path("/proc/self/oom_score_adj").read_text()
-    assert Path(f"/proc/{house.process.pid}/oom_score_adj").read_text() == own
+    assert Path(f"/proc/{daemon.process.pid}/oom_score_adj").read_text() == own
 
 
 FORKS = """
@@ -280,11 +280,11 @@ def test_the_limit_of_processes_counts_the_sandbox_alone():
 # What developers run
 
 
-def tool(house, name, script, expected, **how):
+def tool(daemon, name, script, expected, **how):
     if shutil.which(name, path="/usr/local/bin:/usr/bin:/bin") is None:
         pytest.skip(f"there is no {name} in /usr/bin")
-    house.start(agent=house.program(SHELL), **how)
-    agent = house.spawn("anna", house.workspace(), script)
+    daemon.start(agent=daemon.program(SHELL), **how)
+    agent = daemon.spawn("anna", daemon.workspace(), script)
     assert agent["turn"]["result"].split() == expected.split(), agent["turn"]["result"]
 
 
@@ -307,17 +307,17 @@ const server = net.createServer((peer) => peer.end("tcp")).listen(0, "127.0.0.1"
 """
 
 
-def test_node_runs(house):
-    tool(house, "node", f"cat > x.js <<'END'\n{NODE}\nEND\nnode x.js", "tcp thread child object")
+def test_node_runs(daemon):
+    tool(daemon, "node", f"cat > x.js <<'END'\n{NODE}\nEND\nnode x.js", "tcp thread child object")
 
 
-def test_git_runs(house):
+def test_git_runs(daemon):
     identity = "-c user.name=A -c user.email=a@b.c"
     script = (
         f"git init -q a && cd a && echo x > x && git add . && git {identity} commit -qm one && git gc -q"
         " && git clone -q . ../b && cd ../b && git worktree add -q ../c && git fsck --no-progress && git log --format=%s"
     )
-    tool(house, "git", script, "one")
+    tool(daemon, "git", script, "one")
 
 
 COPY = """
@@ -386,32 +386,32 @@ def test_npm_and_pip_install(hostile):
         assert (code, last) == (0, ["installed"]), problem
 
 
-def test_gcc_and_make_run(house):
+def test_gcc_and_make_run(daemon):
     source = '#include <stdio.h>\\n#include <pthread.h>\\nvoid *f(void *x) { puts("compiled"); return x; }\\n'
     main = "int main(void) { pthread_t t; pthread_create(&t, 0, f, 0); return pthread_join(t, 0); }\\n"
     script = f"printf '{source}{main}' > x.c && gcc -O2 -pthread -fsanitize=undefined -o x x.c && ./x"
-    tool(house, "gcc", script, "compiled")
+    tool(daemon, "gcc", script, "compiled")
 
 
 @pytest.mark.slow
-def test_programs_with_a_sanitizer_run_where_a_process_may_reserve_what_it_likes(house):
+def test_programs_with_a_sanitizer_run_where_a_process_may_reserve_what_it_likes(daemon):
     """Where there are no cgroups; the control is a daemon that limits each process."""
     if shutil.which("gcc") is None:
         pytest.skip("there is no gcc here")
-    work = house.workspace()
+    work = daemon.workspace()
     (work / "x.c").write_text("int main(void) { return 0; }")
     for kind in ("address", "thread"):
         subprocess.run(["gcc", f"-fsanitize={kind}", "-o", work / kind, work / "x.c"], check=True)
     # LeakSanitizer traces its own process, which no sandbox allows.
     script = "/shell ASAN_OPTIONS=detect_leaks=0 ./address && echo address runs\n/shell ./thread && echo thread runs"
-    house.start()
-    house.spawn("limited", work, script)
-    assert "runs" not in house.shell("limited")
-    house.stop()
-    house.start(config="[sandbox]\nprocess_memory = false\n")
-    house.spawn("free", work, script)
-    assert "address runs" in house.shell("free")
-    assert "thread runs" in house.shell("free")
+    daemon.start()
+    daemon.spawn("limited", work, script)
+    assert "runs" not in daemon.shell("limited")
+    daemon.stop()
+    daemon.start(config="[sandbox]\nprocess_memory = false\n")
+    daemon.spawn("free", work, script)
+    assert "address runs" in daemon.shell("free")
+    assert "thread runs" in daemon.shell("free")
 
 
 PYTHON = """
@@ -429,12 +429,12 @@ print("ran")
 """
 
 
-def test_python_runs(house):
-    tool(house, "python3", f"cat > x.py <<'END'\n{PYTHON}\nEND\npython3 x.py", "ran")
+def test_python_runs(daemon):
+    tool(daemon, "python3", f"cat > x.py <<'END'\n{PYTHON}\nEND\npython3 x.py", "ran")
 
 
 @pytest.mark.slow
-def test_pytest_runs(house):
+def test_pytest_runs(daemon):
     places = json.dumps(sorted({sys.prefix, sys.base_prefix}))
     tests = "def test(tmp_path, capfd):\\n    import subprocess; subprocess.run(['true'], check=True)\\n"
     # This workspace lies below the directory that pytest makes for its user; a sandbox shows that read-only.
@@ -442,4 +442,4 @@ def test_pytest_runs(house):
         f'printf "{tests}" > test_x.py; {shlex.quote(sys.executable)} -m pytest -q -n 2 -p no:cacheprovider '
         "--basetemp /tmp/x test_x.py | grep -o '1 passed'"
     )
-    tool(house, "python3", script, "1 passed", config=f"[agent]\nbind_ro = {places}\n")
+    tool(daemon, "python3", script, "1 passed", config=f"[agent]\nbind_ro = {places}\n")

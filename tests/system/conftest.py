@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run real daemons: `house` has a home and directories, `running` is one that runs in it."""
+"""Fixtures of the tests that run real daemons: `daemon` has a home and directories, `running` is one that was started."""
 
 import base64
 import os
@@ -26,16 +26,16 @@ def shared(_shared):
 
 
 @pytest.fixture
-def house(tmp_path):
-    """A house without a daemon yet."""
+def daemon(tmp_path):
+    """A daemon with directories of its own, which a test starts."""
     with DaemonFixture(tmp_path) as place:
         yield place
 
 
 @pytest.fixture
-def running(house):
-    """A house with its daemon, whose agents are the stand-in."""
-    return house.start()
+def running(daemon):
+    """A daemon that runs, whose agents are the stand-in."""
+    return daemon.start()
 
 
 @pytest.fixture
@@ -57,8 +57,13 @@ def mode():
 
 
 @pytest.fixture
-def agent(house):
+def agent(daemon):
     """An agent that tries what a test orders, beside a person's git."""
-    prepare(house)
-    house.start(agent=house.program(OBEDIENT))
-    return Agent(house)
+    prepare(daemon)
+    daemon.start(agent=daemon.program(OBEDIENT))
+    return Agent(daemon)
+
+
+@pytest.fixture
+def house(daemon):
+    return daemon
