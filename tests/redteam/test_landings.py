@@ -48,9 +48,9 @@ git reset -q --soft $(git commit-tree -m forged -p HEAD $tree)""".replace("\n", 
 
 
 @pytest.fixture
-def app(house):
+def app(daemon):
     """A repository of a person with links, hooks and a committed repository."""
-    work = house.workspace("app", git=True)
+    work = daemon.workspace("app", git=True)
     for name in ("sub/part.txt", "deep/file", "tools/editor/settings.json", ".husky/pre-commit", "fixtures/repo.git/HEAD"):
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text("x\n")
@@ -59,79 +59,79 @@ def app(house):
     (work / "hooks" / "kept").touch()
     for name, target in ((".vscode", "tools/editor"), ("deep/up", ".."), ("vendor", "/opt/vendor")):
         (work / name).symlink_to(target)
-    house.git(work, "add", "-A")
-    house.git(work, "commit", "-qm", "a project")
+    daemon.git(work, "add", "-A")
+    daemon.git(work, "commit", "-qm", "a project")
     for key, value in (("core.hooksPath", "hooks"), ("user.name", "Me"), ("user.email", "me@example.invalid")):
-        house.git(work, "config", key, value)
+        daemon.git(work, "config", key, value)
     return work
 
 
 @pytest.mark.timeout(240)
-def test_nothing_that_the_host_would_obey_lands_unseen(house, app):
-    house.start()
+def test_nothing_that_the_host_would_obey_lands_unseen(daemon, app):
+    daemon.start()
     alone = ("a mode", "a name that nobody can type", "a directory replaced by a link")
     together = [form for form in FORMS if form not in alone]
     shares = {f"a{number}": forms for number, forms in enumerate([*([form] for form in alone), together])}
     for name, forms in shares.items():
         deeds = "; ".join(f"({FORMS[form][0]})" for form in forms)
         script = f"set -e; printf y > harmless-{name}; {deeds}; git add -A; git commit -qm {name}"
-        house.ok("spawn", name, "-w", app, "--clone", f"/shell sh -c {shlex.quote(script)}")
-    house.ok("wait", *shares)
+        daemon.ok("spawn", name, "-w", app, "--clone", f"/shell sh -c {shlex.quote(script)}")
+    daemon.ok("wait", *shares)
     before = fingerprint(app)
-    done = house.ctl("merge", *shares, "--json")
+    done = daemon.ctl("merge", *shares, "--json")
     wanted = {name: sorted(path for form in forms for path in FORMS[form][1]) for name, forms in shares.items()}
     assert {one["agent"]: one["protected"] for one in done.json} == wanted
     assert {one["outcome"] for one in done.json} == {"refused"}
     assert fingerprint(app) == before
-    commands = [item["text"].rpartition(": ")[2] for item in house.ok("inbox")]
+    commands = [item["text"].rpartition(": ")[2] for item in daemon.ok("inbox")]
     assert len(commands) == len(shares)
     # Each command that the inbox names lands what it showed.
     for command in commands[:2]:
-        house.ok(*shlex.split(command)[1:])
+        daemon.ok(*shlex.split(command)[1:])
     assert (app / ".husky" / "pre-commit").stat().st_mode & 0o100
     assert (app / "a\nb" / ".envrc").exists()
 
 
-def test_no_program_of_a_filter_takes_a_file_of_the_agents(house, app):
+def test_no_program_of_a_filter_takes_a_file_of_the_agents(daemon, app):
     """Python looks for modules beside its script first, so `filters/json.py` would run in the place of Python's own."""
-    house.start()
+    daemon.start()
     (app / "filters").mkdir()
     (app / "filters" / "smudge.py").write_text("import json, sys; sys.stdout.write(sys.stdin.read())\n")
     (app / ".gitattributes").write_text("*.txt filter=f\n")
-    house.git(app, "add", "-A")
-    house.git(app, "commit", "-qm", "a filter")
+    daemon.git(app, "add", "-A")
+    daemon.git(app, "commit", "-qm", "a filter")
     for key in ("clean", "smudge"):
-        house.git(app, "config", f"filter.f.{key}", "python3 filters/smudge.py")
+        daemon.git(app, "config", f"filter.f.{key}", "python3 filters/smudge.py")
     deeds = f'echo \'open("{app}/ran", "w")\' > filters/json.py; echo x > a.txt; git add -A; git commit -qm x'
-    house.spawn("fix", app, f"/shell {deeds}", "--clone")
-    at = ("--accept", ".", "--at", house.show("fix")["clone"]["head"])
-    for command in (("merge", "fix", *at), ("checkout", "fix", house.directory / "copy", "--accept", ".")):
-        refused = house.ctl(*command)
+    daemon.spawn("fix", app, f"/shell {deeds}", "--clone")
+    at = ("--accept", ".", "--at", daemon.show("fix")["clone"]["head"])
+    for command in (("merge", "fix", *at), ("checkout", "fix", daemon.directory / "copy", "--accept", ".")):
+        refused = daemon.ctl(*command)
         assert (refused.code, "a.txt selects your git's filter f, 'python3 filters/smudge.py'" in refused.error) == (
             1,
             True,
         )
-    house.ok("send", "fix", "--wait", "/shell git rm -q a.txt; git commit -qm y")
-    assert house.ctl("merge", "fix").code == 0, "no file that selects the filter is in it"
+    daemon.ok("send", "fix", "--wait", "/shell git rm -q a.txt; git commit -qm y")
+    assert daemon.ctl("merge", "fix").code == 0, "no file that selects the filter is in it"
     assert (app / "filters" / "json.py").exists()
     assert not (app / "ran").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_trees_that_no_git_makes_come_into_no_repository(house, app):
-    house.start()
+def test_trees_that_no_git_makes_come_into_no_repository(daemon, app):
+    daemon.start()
     names = [f"a{number}" for number in range(len(FORGED) + 1)]
     deeds = [FORGE.format(mode=mode, name=name) for mode, name in (*FORGED.values(), ("100644", "fine"))]
     for name, deed in zip(names, deeds, strict=True):
-        house.ok("spawn", name, "-w", app, "--clone", f"/shell sh -c {shlex.quote(deed)}")
-    house.ok("wait", *names)
+        daemon.ok("spawn", name, "-w", app, "--clone", f"/shell sh -c {shlex.quote(deed)}")
+    daemon.ok("wait", *names)
     before = fingerprint(app)
     *forged, control = names
-    ahead = {form: house.show(name)["clone"]["ahead"] for form, name in zip(FORGED, forged, strict=True)}
+    ahead = {form: daemon.show(name)["clone"]["ahead"] for form, name in zip(FORGED, forged, strict=True)}
     assert ahead == dict.fromkeys(FORGED, 0)
-    assert all(house.events(name, "clone:not-kept") for name in forged)
-    assert house.show(control)["clone"]["ahead"] == 1, house.shell(control)
-    assert {one["outcome"] for one in house.ctl("merge", *forged, "--json").json} == {"nothing"}
+    assert all(daemon.events(name, "clone:not-kept") for name in forged)
+    assert daemon.show(control)["clone"]["ahead"] == 1, daemon.shell(control)
+    assert {one["outcome"] for one in daemon.ctl("merge", *forged, "--json").json} == {"nothing"}
     assert fingerprint(app) == before
-    assert house.git(app, "fsck", "--strict", "--no-dangling") == ""
+    assert daemon.git(app, "fsck", "--strict", "--no-dangling") == ""

@@ -138,12 +138,12 @@ LOOKS = (
 )  # fmt: skip
 
 
-def on_terminal(house, *words):
+def on_terminal(daemon, *words):
     """Give a command on a terminal; returns what the terminal was sent."""
     ours, theirs = os.openpty()
     command = [PROGRAMS / "substratctl", *words]
-    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket))
-    process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, cwd=house.directory)
+    environment = daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket))
+    process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, cwd=daemon.directory)
     os.close(theirs)
     sent = b""
     with contextlib.suppress(OSError):  # EIO: nobody has it any more
@@ -154,10 +154,10 @@ def on_terminal(house, *words):
     return sent.decode().replace("\r\n", "\n")
 
 
-def test_no_look_at_what_an_agent_wrote_moves_the_cursor(house):
+def test_no_look_at_what_an_agent_wrote_moves_the_cursor(daemon):
     """Names with newlines, and a status, messages, chats and results with escape sequences, as each command tells them."""
-    house.start()
-    work = house.workspace()
+    daemon.start()
+    work = daemon.workspace()
     arguments = [
         json.dumps({"text": BELL}), json.dumps({"text": BELL, "to": "operator"}), json.dumps({"question": BELL}),
     ]  # fmt: skip
@@ -166,16 +166,16 @@ def test_no_look_at_what_an_agent_wrote_moves_the_cursor(house):
         for tool, given in zip(("report_status", "send_message", "ask_operator"), arguments, strict=True)
     ]
     names = 'mkdir "$(printf "a\\nb\\033]0;owned\\007")" && cd a* && git init -q . && git init -q "$(printf "x\\033[2Jy")"'
-    anna = house.spawn("anna", work, "\n".join([*calls, f"/shell {names}", f"/shell printf '{BELL}'", f"/say {BELL}"]))
+    anna = daemon.spawn("anna", work, "\n".join([*calls, f"/shell {names}", f"/shell printf '{BELL}'", f"/say {BELL}"]))
     assert anna["turn"]["outcome"] == "success"
-    assert house.events("anna", "workspace:unprotected"), "the control: there are such names"
-    assert len(house.ok("inbox")) == 2, "the control"
-    (status,) = house.events("anna", "agent:status")
+    assert daemon.events("anna", "workspace:unprotected"), "the control: there are such names"
+    assert len(daemon.ok("inbox")) == 2, "the control"
+    (status,) = daemon.events("anna", "agent:status")
     assert status["text"].startswith("\x1b"), "the control: as it was said"
-    assert "\x1b[2J" in house.show("anna")["turn"]["result"], "the control"
-    assert "\x1b[2J" in house.ctl("export", "anna").out, "the control: a file gets it as it is"
+    assert "\x1b[2J" in daemon.show("anna")["turn"]["result"], "the control"
+    assert "\x1b[2J" in daemon.ctl("export", "anna").out, "the control: a file gets it as it is"
     for look in LOOKS:
-        seen = on_terminal(house, *(word.format(work=work, session=anna["session_id"]) for word in look))
+        seen = on_terminal(daemon, *(word.format(work=work, session=anna["session_id"]) for word in look))
         odd = {
             char for char in seen if (ord(char) < 32 or 127 <= ord(char) < 160 or char == "\u202e") and char not in "\n\t"
         }
@@ -198,13 +198,13 @@ def swap():
 
 
 @pytest.mark.slow
-def test_a_chat_that_is_swapped_for_a_link_while_it_is_read_shows_nothing_else(house, until):
-    victim, work = house.workspace("victim"), house.workspace()
-    bert = house.start().spawn("bert", victim, "canary-of-bert")
-    secret = house.chat(bert) / "store.db"
-    assert "canary" in house.ctl("export", bert["session_id"], "-w", victim).out, "the control: it can be exported"
-    house.stop()
-    hostile = house.start(agent=house.program(PROGRAM))
+def test_a_chat_that_is_swapped_for_a_link_while_it_is_read_shows_nothing_else(daemon, until):
+    victim, work = daemon.workspace("victim"), daemon.workspace()
+    bert = daemon.start().spawn("bert", victim, "canary-of-bert")
+    secret = daemon.chat(bert) / "store.db"
+    assert "canary" in daemon.ctl("export", bert["session_id"], "-w", victim).out, "the control: it can be exported"
+    daemon.stop()
+    hostile = daemon.start(agent=daemon.program(PROGRAM))
     (work / "target").write_text(str(secret))
     code = f"""
 target = open("target").read()

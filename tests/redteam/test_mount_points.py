@@ -15,48 +15,48 @@ while os.path.exists("flips"):
 """
 
 
-def flipping(house, writer, target):
+def flipping(daemon, writer, target):
     """Let an agent make `inner` a repository and exchange it for a link that leads out of sandboxes that are being made."""
-    work = house.show(writer)["workspace"]
+    work = daemon.show(writer)["workspace"]
     os.symlink(f"/oldroot{target}", f"{work}/link")
     with open(f"{work}/flip.py", "w", encoding="utf-8") as file:
         file.write(FLIP)
-    house.ok("send", writer, "/shell git init -q inner; python3 flip.py inner link")
+    daemon.ok("send", writer, "/shell git init -q inner; python3 flip.py inner link")
     wait_until(lambda: os.path.exists(f"{work}/flips"), "the flips")
     return lambda: os.unlink(f"{work}/flips")
 
 
-def test_a_bind_below_a_directory_that_an_agent_writes_is_made_and_holds(house):
-    house.start()
-    work = house.workspace()
+def test_a_bind_below_a_directory_that_an_agent_writes_is_made_and_holds(daemon):
+    daemon.start()
+    work = daemon.workspace()
     (work / "inner" / "deep").mkdir(parents=True)
     tries = "/shell touch inner/deep/x; touch inner/y"
-    house.ok("spawn", "a", "-w", work, "--bind-ro", work / "inner" / "deep", "--wait", tries)
+    daemon.ok("spawn", "a", "-w", work, "--bind-ro", work / "inner" / "deep", "--wait", tries)
     assert (work / "inner" / "y").exists()
     assert not (work / "inner" / "deep" / "x").exists()
-    assert house.ctl("exec", "a", "--", "touch", "inner/deep/x").code == 1
+    assert daemon.ctl("exec", "a", "--", "touch", "inner/deep/x").code == 1
 
 
-def test_a_link_that_flips_on_the_way_to_a_mount_point_leads_nothing_out(house):
-    house.start()
-    outside, work = house.workspace("outside"), house.workspace("data")
+def test_a_link_that_flips_on_the_way_to_a_mount_point_leads_nothing_out(daemon):
+    daemon.start()
+    outside, work = daemon.workspace("outside"), daemon.workspace("data")
     (work / "inner" / "deep").mkdir(parents=True)
-    house.ok("spawn", "writer", "-w", work, "--wait", "/shell true")
+    daemon.ok("spawn", "writer", "-w", work, "--wait", "/shell true")
     binds = ("--bind", work, "--bind-ro", work / "inner" / "deep")
-    house.ok("spawn", "reader", "-w", house.workspace(), *binds, "--wait", "/shell true")
-    stop = flipping(house, "writer", outside)
-    codes = [house.ctl("exec", "reader", "--", "true").code for _ in range(40)]
+    daemon.ok("spawn", "reader", "-w", daemon.workspace(), *binds, "--wait", "/shell true")
+    stop = flipping(daemon, "writer", outside)
+    codes = [daemon.ctl("exec", "reader", "--", "true").code for _ in range(40)]
     stop()
     assert os.listdir(outside) == []
     assert set(codes) <= {0, 1}
 
 
-def test_a_repository_that_is_made_and_flipped_during_a_turn_leads_nothing_out(house):
-    house.start()
-    outside, work = house.workspace("outside"), house.workspace("data")
-    house.ok("spawn", "writer", "-w", work, "--wait", "/shell true")
-    stop = flipping(house, "writer", outside)
-    codes = [house.ctl("exec", "writer", "--", "true").code for _ in range(40)]
+def test_a_repository_that_is_made_and_flipped_during_a_turn_leads_nothing_out(daemon):
+    daemon.start()
+    outside, work = daemon.workspace("outside"), daemon.workspace("data")
+    daemon.ok("spawn", "writer", "-w", work, "--wait", "/shell true")
+    stop = flipping(daemon, "writer", outside)
+    codes = [daemon.ctl("exec", "writer", "--", "true").code for _ in range(40)]
     stop()
     assert os.listdir(outside) == []
     assert set(codes) <= {0, 1}

@@ -188,47 +188,47 @@ def outlives_its_parent(place):
         os.kill(pid, signal.SIGKILL)
 
 
-def test_the_whole_tree_is_gone_within_the_grace_time(house, until):
-    house.start(agent=house.program(PROGRAM), config="[turns]\nstop_grace = 0.3\nresult_grace = 0.3\n")
-    outlives_its_parent(house.workspace("outside"))
+def test_the_whole_tree_is_gone_within_the_grace_time(daemon, until):
+    daemon.start(agent=daemon.program(PROGRAM), config="[turns]\nstop_grace = 0.3\nresult_grace = 0.3\n")
+    outlives_its_parent(daemon.workspace("outside"))
     ends = ("finish('gone'); os._exit(0)", "os._exit(3)", "stubborn(); mark('held'); wait_for('never')")
     for number, end in enumerate(ends):
-        name, work = f"a{number}", house.workspace(f"work-{number}")
-        house.ok("spawn", name, "-w", work, "--prompt-file", "-", stdin=(TREE + end).encode())
+        name, work = f"a{number}", daemon.workspace(f"work-{number}")
+        daemon.ok("spawn", name, "-w", work, "--prompt-file", "-", stdin=(TREE + end).encode())
         if "held" in end:
             until((work / "held").exists, "the tree")
-            house.ok("suspend", name)
+            daemon.ok("suspend", name)
         else:
-            house.wait(name)
-        until(lambda: not house.sandboxed(), f"the end of the tree after {end}")
-        assert house.show(name)["turn"]["outcome"] is not None, end
+            daemon.wait(name)
+        until(lambda: not daemon.sandboxed(), f"the end of the tree after {end}")
+        assert daemon.show(name)["turn"]["outcome"] is not None, end
 
 
-def test_a_program_that_says_nothing_and_never_ends_is_ended(house):
-    house.start(agent=house.program(PROGRAM), config="[turns]\nsilence_limit = 0.5\nstop_grace = 0.2\n")
+def test_a_program_that_says_nothing_and_never_ends_is_ended(daemon):
+    daemon.start(agent=daemon.program(PROGRAM), config="[turns]\nsilence_limit = 0.5\nstop_grace = 0.2\n")
     ways = ("signal.pause()", "os.kill(os.getpid(), signal.SIGSTOP); signal.pause()", "while True: pass")
-    work = house.workspace()
+    work = daemon.workspace()
     for number, how in enumerate(ways):
         code = f"for number in (2, 15): signal.signal(number, signal.SIG_IGN)\n{how}"
-        house.ok("spawn", f"a{number}", "-w", work, "--prompt-file", "-", stdin=code.encode())
+        daemon.ok("spawn", f"a{number}", "-w", work, "--prompt-file", "-", stdin=code.encode())
     for number, how in enumerate(ways):
-        agent = house.wait(f"a{number}", "failed")
+        agent = daemon.wait(f"a{number}", "failed")
         assert agent["turn"]["outcome"] == "timed_out", how
         assert "silence" in agent["turn"]["error"], how
-    assert not house.sandboxed()
+    assert not daemon.sandboxed()
 
 
-def test_a_program_that_says_nothing_goes_on_where_nothing_forbids_it(house, until):
+def test_a_program_that_says_nothing_goes_on_where_nothing_forbids_it(daemon, until):
     """The control: the limit ends such programs, and nothing else does."""
-    house.start(agent=house.program(PROGRAM), config="[turns]\nsilence_limit = 1000\nstop_grace = 0.2\n")
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=b"mark('began')\nwhile True: pass")
+    daemon.start(agent=daemon.program(PROGRAM), config="[turns]\nsilence_limit = 1000\nstop_grace = 0.2\n")
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=b"mark('began')\nwhile True: pass")
     until((work / "began").exists, "the turn")
     began = (work / "began").stat().st_mtime
     until(lambda: time.time() > began + 1, "twice the limit")
-    assert house.show("anna")["state"] == "running"
-    house.ok("interrupt", "anna")
-    assert not house.sandboxed()
+    assert daemon.show("anna")["state"] == "running"
+    daemon.ok("interrupt", "anna")
+    assert not daemon.sandboxed()
 
 
 # 22: fork bombs
@@ -246,10 +246,10 @@ def forks_outside(count):
     return len(children)
 
 
-def test_a_fork_bomb_stops_at_its_own_limit_and_the_daemon_answers(house, until):
+def test_a_fork_bomb_stops_at_its_own_limit_and_the_daemon_answers(daemon, until):
     if os.geteuid() == 0:
         pytest.skip("the kernel exempts root from the limit of processes")
-    house.start(agent=house.program(PROGRAM), config="[sandbox]\nprocesses = 100\n[turns]\nstop_grace = 0.3\n")
+    daemon.start(agent=daemon.program(PROGRAM), config="[sandbox]\nprocesses = 100\n[turns]\nstop_grace = 0.3\n")
     bomb = """
 made = 0
 reading, writing = os.pipe()
@@ -264,21 +264,21 @@ while True:
         signal.pause()
 """
     assert forks_outside(150) == 150, "the control: without a sandbox this user may have more"
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=bomb.encode())
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=bomb.encode())
     until(lambda: [*work.glob("full-*")], "the bomb")
-    assert len(house.sandboxed()) < 120
-    assert said(house.spawn("bert", house.workspace("other"), "answer = 1")) == 1
-    house.ok("end", "anna")
-    until(lambda: not house.sandboxed(), "the end of the bomb")
+    assert len(daemon.sandboxed()) < 120
+    assert said(daemon.spawn("bert", daemon.workspace("other"), "answer = 1")) == 1
+    daemon.ok("end", "anna")
+    until(lambda: not daemon.sandboxed(), "the end of the bomb")
 
 
 # 9: output
 
 
-def peak(house):
+def peak(daemon):
     """The most KiB the daemon has had."""
-    lines = Path(f"/proc/{house.process.pid}/status").read_text().splitlines()
+    lines = Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
@@ -299,8 +299,8 @@ answer = 1
 
 
 @pytest.mark.slow
-def test_odd_and_endless_output_is_bounded_and_marked(house):
-    hostile = house.start(agent=house.program(PROGRAM), executed=True)  # its memory is its own
+def test_odd_and_endless_output_is_bounded_and_marked(daemon):
+    hostile = daemon.start(agent=daemon.program(PROGRAM), executed=True)  # its memory is its own
     before = peak(hostile)
     anna = hostile.spawn("anna", hostile.workspace(), OUTPUT)
     assert said(anna) == 1

@@ -35,77 +35,77 @@ answer = [sorted(name for name, content in found.items() if word in content) for
 """
 
 
-def spied(house, name, work, code=LOOK):
-    agent = house.spawn(name, work, DOOR + code)
+def spied(daemon, name, work, code=LOOK):
+    agent = daemon.spawn(name, work, DOOR + code)
     assert agent["turn"]["outcome"] == "success", agent["turn"]["error"]
     return json.loads(agent["turn"]["result"])
 
 
-def with_secrets(house):
+def with_secrets(daemon):
     """Start the daemon with a login of the agents' and with secrets of its own in its environment."""
-    (house.home / ".secret").write_text(DAEMONS)
+    (daemon.home / ".secret").write_text(DAEMONS)
     more = {"CURSOR_API_KEY": LOGIN, "AWS_SECRET_ACCESS_KEY": DAEMONS, "GITHUB_TOKEN": DAEMONS, "PASSWORD": DAEMONS}
-    return house.start(agent=house.program(PROGRAM), environment=more, executed=True)
+    return daemon.start(agent=daemon.program(PROGRAM), environment=more, executed=True)
 
 
-def test_an_agent_sees_no_secret_but_its_own_login(house):
-    with_secrets(house)
-    assert DAEMONS in Path(f"/proc/{house.process.pid}/environ").read_text(), "the control: outside it is there"
-    work = house.workspace()
+def test_an_agent_sees_no_secret_but_its_own_login(daemon):
+    with_secrets(daemon)
+    assert DAEMONS in Path(f"/proc/{daemon.process.pid}/environ").read_text(), "the control: outside it is there"
+    work = daemon.workspace()
     (work / "words").write_text(json.dumps([LOGIN, DAEMONS]))
     for _ in range(2):
-        found = spied(house, "anna", work) if house.ok("ls") == [] else again(house)
+        found = spied(daemon, "anna", work) if daemon.ok("ls") == [] else again(daemon)
         login, daemons = found
         assert daemons == []
         assert login, "the control: its own login is there"
         assert all(place == "environment" or place.endswith("/environ") for place in login), login
 
 
-def again(house):
-    house.ok("suspend", "anna")
-    house.ctl("resume", "anna", "--wait", "--prompt-file", "-", stdin=(DOOR + LOOK).encode())
-    return json.loads(house.wait("anna")["turn"]["result"])
+def again(daemon):
+    daemon.ok("suspend", "anna")
+    daemon.ctl("resume", "anna", "--wait", "--prompt-file", "-", stdin=(DOOR + LOOK).encode())
+    return json.loads(daemon.wait("anna")["turn"]["result"])
 
 
-def places_of(house, word, *but):
+def places_of(daemon, word, *but):
     """The files of the daemon that hold a word, and whether its answers and its log do."""
     found = set()
-    for top, _, names in os.walk(house.state):
+    for top, _, names in os.walk(daemon.state):
         for name in names:
             path = Path(top, name)
             if word.encode() in path.read_bytes():
-                found.add(str(path.relative_to(house.state)))
+                found.add(str(path.relative_to(daemon.state)))
     for command in (("ls", "--json"), ("events", "--json"), ("inbox", "--json"), ("ls", "--tree"), ("doctor",), *but):
-        done = house.ctl(*command)
+        done = daemon.ctl(*command)
         if word.encode() in done.raw or word in done.err:
             found.add(command[0])
-    if word in house.log:
+    if word in daemon.log:
         found.add("log")
     return found
 
 
 @pytest.mark.slow
-def test_a_login_is_written_nowhere(house):
+def test_a_login_is_written_nowhere(daemon):
     """Not in the state, the log, an event, an error, the command line that `show` and `explain` tell, or a backup of it."""
-    with_secrets(house)
-    agent = house.spawn("anna", house.workspace(), "raise SystemExit('no result')")
+    with_secrets(daemon)
+    agent = daemon.spawn("anna", daemon.workspace(), "raise SystemExit('no result')")
     assert agent["turn"]["outcome"] == "error"
-    with house.wire() as wire:
+    with daemon.wire() as wire:
         explained = json.dumps(wire.call("agent.explain", agent="anna"))
-    assert places_of(house, LOGIN, ("show", "anna"), ("logs", "anna", "--json")) == set()
+    assert places_of(daemon, LOGIN, ("show", "anna"), ("logs", "anna", "--json")) == set()
     assert LOGIN not in explained
-    assert places_of(house, "anna"), "the control: other words are found"
+    assert places_of(daemon, "anna"), "the control: other words are found"
 
 
 @pytest.mark.slow
-def test_what_one_agent_is_told_is_no_other_agents(house):
+def test_what_one_agent_is_told_is_no_other_agents(daemon):
     """A prompt is the operator's to see: in its agent's own directory, inbox row and events, and nowhere else."""
-    with_secrets(house)
-    work, other = house.workspace(), house.workspace("other")
-    house.spawn("anna", work, f"secret = {CANARY!r}\nanswer = 1")
+    with_secrets(daemon)
+    work, other = daemon.workspace(), daemon.workspace("other")
+    daemon.spawn("anna", work, f"secret = {CANARY!r}\nanswer = 1")
     (other / "words").write_text(json.dumps([CANARY[:6] + "X", CANARY]))
     (other / "own").write_text(CANARY[:6] + "X")
-    found = spied(house, "bert", other)
+    found = spied(daemon, "bert", other)
     control, canary = found
     assert control, "the control: what is there is found"
     assert canary == []
@@ -114,9 +114,9 @@ door = Door()
 answer = [door.call(tool) for tool in ("whoami", "list_agents", "check_inbox")]
 answer.append(door.call("send_message", to="anna", text="tell me"))
 """
-    assert CANARY not in json.dumps(spied(house, "carl", other, code))
-    anna = house.show("anna")["id"]
-    own = {place for place in places_of(house, CANARY) if not place.startswith((f"agents/{anna}/", "substrat.db"))}
+    assert CANARY not in json.dumps(spied(daemon, "carl", other, code))
+    anna = daemon.show("anna")["id"]
+    own = {place for place in places_of(daemon, CANARY) if not place.startswith((f"agents/{anna}/", "substrat.db"))}
     # `reserve` is the second name of the database's log.
     assert own <= {"events", "reserve"}, own
-    assert CANARY not in house.log
+    assert CANARY not in daemon.log

@@ -43,7 +43,7 @@ VARIABLES = {
 
 
 @pytest.fixture
-def planted(house):
+def planted(daemon):
     """Sockets where such services have theirs, in the home and the runtime directory, and one in `/tmp`; their paths."""
     with contextlib.ExitStack() as opened:
 
@@ -58,9 +58,9 @@ def planted(house):
             listener.listen()
             return path
 
-        (house.home / ".gnupg").mkdir()
-        (house.home / ".ssh").mkdir()
-        paths = [house.home / ".gnupg" / "S.gpg-agent", house.home / ".ssh" / "agent", house.runtime / "tmux"]
+        (daemon.home / ".gnupg").mkdir()
+        (daemon.home / ".ssh").mkdir()
+        paths = [daemon.home / ".gnupg" / "S.gpg-agent", daemon.home / ".ssh" / "agent", daemon.runtime / "tmux"]
         found = [listen(str(path)) for path in paths]
         with socket.socket(socket.AF_UNIX) as abstract:
             abstract.bind("")
@@ -82,17 +82,17 @@ def reachable(path):
 
 
 @pytest.mark.parametrize("network", ["none", "filtered"])
-def test_no_socket_of_the_host_is_there(house, planted, network):
-    house.start(agent=house.program(PROGRAM), environment=dict.fromkeys(VARIABLES - {"LISTEN_FDS"}, "/planted"))
+def test_no_socket_of_the_host_is_there(daemon, planted, network):
+    daemon.start(agent=daemon.program(PROGRAM), environment=dict.fromkeys(VARIABLES - {"LISTEN_FDS"}, "/planted"))
     assert all(reachable(path) for path in planted), "the control"
-    work = house.workspace()
+    work = daemon.workspace()
     usual = [path.format(uid=os.getuid()) for path in USUAL]
-    (work / "sockets").write_text(json.dumps([*planted, *usual, str(house.socket)]))
-    agent = house.spawn("anna", work, KNOCK, "--network", network)
+    (work / "sockets").write_text(json.dumps([*planted, *usual, str(daemon.socket)]))
+    agent = daemon.spawn("anna", work, KNOCK, "--network", network)
     fresh = agent["turn"]["result"]
-    house.ok("suspend", "anna")
-    house.ok("resume", "anna", KNOCK, "--wait")
-    for said in map(json.loads, (fresh, house.wait("anna")["turn"]["result"])):
+    daemon.ok("suspend", "anna")
+    daemon.ok("resume", "anna", KNOCK, "--wait")
+    for said in map(json.loads, (fresh, daemon.wait("anna")["turn"]["result"])):
         assert set(said["knocks"].values()) <= {"ENOENT", "ECONNREFUSED"}, said["knocks"]
         assert all(place == "ENOENT" for path, place in said["knocks"].items() if path[0] != "\0")
         assert [path for path in said["found"] if not path.endswith("/agent.sock")] == []

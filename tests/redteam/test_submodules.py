@@ -11,18 +11,18 @@ __all__ = ["app", "nested"]
 
 
 @pytest.fixture
-def secret(house):
+def secret(daemon):
     """A repository of the person's that no agent is to see; returns it, and a blob in it."""
-    other = house.home / "other"
+    other = daemon.home / "other"
     other.mkdir()
-    git(house, other, "init", "-q", "-b", "main")
+    git(daemon, other, "init", "-q", "-b", "main")
     (other / "secret.txt").write_text("my secret\n")
-    git(house, other, "add", "-A")
-    git(house, other, "commit", "-qm", "secret")
-    return other, git(house, other, "rev-parse", "HEAD:secret.txt")
+    git(daemon, other, "add", "-A")
+    git(daemon, other, "commit", "-qm", "secret")
+    return other, git(daemon, other, "rev-parse", "HEAD:secret.txt")
 
 
-def test_links_among_the_repositories_of_submodules_show_nothing(house, nested, secret):
+def test_links_among_the_repositories_of_submodules_show_nothing(daemon, nested, secret):
     other, blob = secret
     modules = nested / ".git" / "modules"
     (modules / "direct").symlink_to(other / ".git")
@@ -32,14 +32,14 @@ def test_links_among_the_repositories_of_submodules_show_nothing(house, nested, 
     (modules / "libs" / "inner" / "objects").symlink_to(other / ".git" / "objects")
     (modules / "libs" / "json" / "lfs").symlink_to(other)
     (modules / "libs" / "json" / "objects" / "info" / "alternates").write_text(f"{other}/.git/objects\n")
-    house.start()
+    daemon.start()
     look = (
         f"find /run/substrat -name '*secret*' -o -name {blob[2:]}; find /run/substrat/modules -maxdepth 4 -name objects; "
         f"cat libs/json/lib.txt; for at in . libs/json; do git -C $at cat-file -p {blob}; done 2>&1; true"
     )
-    house.spawn("fix", nested, f"/shell {look}", "--clone")
+    daemon.spawn("fix", nested, f"/shell {look}", "--clone")
     none = f"fatal: Not a valid object name {blob}\n"
-    assert house.shell("fix") == f"/run/substrat/modules/modules/libs/json/objects\nlib\n{none}{none}"
+    assert daemon.shell("fix") == f"/run/substrat/modules/modules/libs/json/objects\nlib\n{none}{none}"
 
 
 HOSTILE = """\
@@ -62,33 +62,35 @@ HOSTILE = """\
 """
 
 
-def test_a_commits_submodules_run_nothing_and_lead_nowhere(house, nested, secret):
+def test_a_commits_submodules_run_nothing_and_lead_nowhere(daemon, nested, secret):
     """A person may fetch such a commit; one of an agent's comes into no repository, because git refuses such names."""
-    ran = house.home / "ran"
-    known = git(house, nested, "rev-parse", "HEAD:libs/json")
-    git(house, nested, "switch", "-qc", "evil")
+    ran = daemon.home / "ran"
+    known = git(daemon, nested, "rev-parse", "HEAD:libs/json")
+    git(daemon, nested, "switch", "-qc", "evil")
     (nested / ".gitmodules").write_text(HOSTILE.format(ran=ran, url=nested))
     (nested / "link").symlink_to(secret[0])
-    git(house, nested, "add", "-A")
+    git(daemon, nested, "add", "-A")
     for path in ("a", "b/c", "d"):
-        git(house, nested, "update-index", "--add", "--cacheinfo", f"160000,{known},{path}")
-    git(house, nested, "commit", "-qm", "evil")
-    git(house, nested, "switch", "-q", "main")
-    house.start()
-    before, outside = fingerprint(nested), sorted(Path(house.state).parent.iterdir())
+        git(daemon, nested, "update-index", "--add", "--cacheinfo", f"160000,{known},{path}")
+    git(daemon, nested, "commit", "-qm", "evil")
+    git(daemon, nested, "switch", "-q", "main")
+    daemon.start()
+    before, outside = fingerprint(nested), sorted(Path(daemon.state).parent.iterdir())
     look = "ls -A a b/c d libs/json; ls .git/modules; git status --short; git submodule update"
-    house.spawn("fix", nested, f"/shell {look}", "--clone", "--base", "evil")
+    daemon.spawn("fix", nested, f"/shell {look}", "--clone", "--base", "evil")
     # `b/c` has the name of a submodule that the person has, and the same commit; the others stay empty.
-    said = house.shell("fix")
+    said = daemon.shell("fix")
     assert said.startswith("a:\n\nb/c:\n.git\n.gitmodules\nREADME.md\ninner\nlib.txt\n\nd:\n\nlibs/json:\nlibs\n"), said
     assert not ran.exists()
     assert fingerprint(nested) == before
-    assert sorted(Path(house.state).parent.iterdir()) == outside
+    assert sorted(Path(daemon.state).parent.iterdir()) == outside
 
 
-def test_an_agents_own_commit_of_such_names_is_kept_nowhere(house, nested):
-    house.start()
+def test_an_agents_own_commit_of_such_names_is_kept_nowhere(daemon, nested):
+    daemon.start()
     text = r'[submodule "../../up"]\n\tpath = up\n\turl = ./x\n'
-    house.spawn("bad", nested, f"/shell printf '{text}' > .gitmodules; git add .gitmodules; git commit -qm evil", "--clone")
-    assert "git refuses to take it into" in house.events("bad", "clone:not-kept")[-1]["text"]
-    assert git(house, nested, "for-each-ref", "refs/substrat/bad/head") == ""
+    daemon.spawn(
+        "bad", nested, f"/shell printf '{text}' > .gitmodules; git add .gitmodules; git commit -qm evil", "--clone"
+    )
+    assert "git refuses to take it into" in daemon.events("bad", "clone:not-kept")[-1]["text"]
+    assert git(daemon, nested, "for-each-ref", "refs/substrat/bad/head") == ""

@@ -20,12 +20,12 @@ GAMES = Path("/usr/games")
 
 
 @pytest.fixture
-def below_usr(house):
+def below_usr(daemon):
     """`GAMES` of one daemon, in memory: in a mount namespace of its own, because other tests start sandboxes meanwhile.
 
     What that daemon notes of it no other one takes over.
     """
-    notes = paths.runtime_dir(house.environment())
+    notes = paths.runtime_dir(daemon.environment())
     script = (
         f"mkdir -pm 700 {notes} && mount -t tmpfs -o mode=700 notes {notes} && mount -t tmpfs -o mode=755 games {GAMES}"
     )
@@ -34,9 +34,9 @@ def below_usr(house):
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert holder.stdout.readline() == b"made\n"
-    house.prefix = ("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", "--")
+    daemon.prefix = ("nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", "--")
     yield Path(f"/proc/{holder.pid}/root") / GAMES.relative_to("/") / "kept"
-    house.stop()
+    daemon.stop()
     holder.communicate()
 
 
@@ -52,7 +52,7 @@ def read(path):
 
 
 @as_root
-def test_what_others_cannot_read_below_the_system_is_covered(house, below_usr):
+def test_what_others_cannot_read_below_the_system_is_covered(daemon, below_usr):
     """Fresh, resumed, and through `exec`: files of the owner's, of a group's, and directories."""
     kept = {"key": 0o600, "group": 0o640, "program": 0o711}
     for name, mode in kept.items():
@@ -62,49 +62,49 @@ def test_what_others_cannot_read_below_the_system_is_covered(house, below_usr):
     (below_usr / "closed" / "inner").write_text("canary")
     (below_usr / "closed").chmod(0o700)
     (below_usr / "open").write_text("plain")
-    house.start(agent=house.program(PROGRAM))
+    daemon.start(agent=daemon.program(PROGRAM))
     names = [inside(name) for name in (*kept, "closed", "closed/inner", "open")]
     script = f"{TRIED}{READ}answer = [tried(lambda: read(path)) for path in {names!r}]"
     expected = ["EACCES"] * 5 + ["plain"]
-    assert said(house.spawn("anna", house.workspace(), script)) == expected
-    house.ok("suspend", "anna")
-    house.ok("resume", "anna", script, "--wait")
-    assert said(house.wait("anna")) == expected
-    done = house.ctl("exec", "anna", "--", "cat", inside("key"))
+    assert said(daemon.spawn("anna", daemon.workspace(), script)) == expected
+    daemon.ok("suspend", "anna")
+    daemon.ok("resume", "anna", script, "--wait")
+    assert said(daemon.wait("anna")) == expected
+    done = daemon.ctl("exec", "anna", "--", "cat", inside("key"))
     assert (done.code, done.out) == (1, "")
 
 
 @pytest.mark.slow
 @as_root
-def test_what_is_covered_is_looked_for_again_by_the_next_daemon(house, below_usr):
+def test_what_is_covered_is_looked_for_again_by_the_next_daemon(daemon, below_usr):
     script = f"{TRIED}{READ}answer = tried(lambda: read({inside('key')!r}))"
     (below_usr / "key").write_text("canary")
-    house.start(agent=house.program(PROGRAM))
-    assert said(house.spawn("anna", house.workspace(), script)) == "canary", "the control: others may read it"
+    daemon.start(agent=daemon.program(PROGRAM))
+    assert said(daemon.spawn("anna", daemon.workspace(), script)) == "canary", "the control: others may read it"
     (below_usr / "key").chmod(0o600)
     (below_usr / "new").touch()  # a mode alone is noticed later
-    note = Path(f"/proc/{house.process.pid}/root{paths.runtime_dir(house.environment())}/unreadable.json")
+    note = Path(f"/proc/{daemon.process.pid}/root{paths.runtime_dir(daemon.environment())}/unreadable.json")
     os.utime(note, (1, 1))  # one that is younger is taken over
-    house.stop()
-    house.start()
-    assert said(house.ok("send", "anna", script, "--wait")) == "EACCES"
+    daemon.stop()
+    daemon.start()
+    assert said(daemon.ok("send", "anna", script, "--wait")) == "EACCES"
 
 
 @as_root
-def test_what_is_renewed_in_a_covered_directory_stays_covered(house, below_usr):
+def test_what_is_renewed_in_a_covered_directory_stays_covered(daemon, below_usr):
     """The host renames a new file into the old one's place while the turn runs."""
     (below_usr / "closed").mkdir(mode=0o700)
     (below_usr / "closed" / "key").write_text("canary")
-    house.start(agent=house.program(PROGRAM))
-    work = house.workspace()
+    daemon.start(agent=daemon.program(PROGRAM))
+    work = daemon.workspace()
     look = f"tried(lambda: read({inside('closed/key')!r}))"
     script = f"{TRIED}{READ}first = {look}\nmark('ready')\nwait_for('go')\nanswer = [first, {look}]"
-    house.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=script.encode())
+    daemon.ok("spawn", "anna", "-w", work, "--prompt-file", "-", stdin=script.encode())
     wait_until((work / "ready").exists, "the start of the turn")
     (below_usr / "closed" / "new").write_text("canary")
     os.replace(below_usr / "closed" / "new", below_usr / "closed" / "key")
     (work / "go").touch()
-    assert said(house.wait("anna")) == ["EACCES"] * 2
+    assert said(daemon.wait("anna")) == ["EACCES"] * 2
 
 
 def test_private_keys_are_not_shown_and_certificates_are(hostile):
@@ -290,9 +290,9 @@ answer = {top: fill(top, 8 << 20) for top in ("/tmp", "/run", "/dev/shm", os.pat
 )
 
 
-def test_no_memory_is_taken_by_extended_attributes(house):
-    house.start(agent=house.program(PROGRAM), config="[sandbox]\nmemory_dir_bytes = 2097152\n")
-    for found in (said(house.spawn("anna", house.workspace(), ATTRIBUTES)), again(house, "anna", ATTRIBUTES)):
+def test_no_memory_is_taken_by_extended_attributes(daemon):
+    daemon.start(agent=daemon.program(PROGRAM), config="[sandbox]\nmemory_dir_bytes = 2097152\n")
+    for found in (said(daemon.spawn("anna", daemon.workspace(), ATTRIBUTES)), again(daemon, "anna", ATTRIBUTES)):
         assert set(map(tuple, found.values())) <= {(0, "ENOTSUP"), (0, "EOPNOTSUPP")}, found
 
 

@@ -31,19 +31,19 @@ finish()
 class Agent:
     """An agent whose turn runs in a git workspace with a remote."""
 
-    def __init__(self, house, name="agent"):
-        self.house = house
+    def __init__(self, daemon, name="agent"):
+        self.daemon = daemon
         self.name = name
-        self.work = house.directory / "work"
+        self.work = daemon.directory / "work"
         self._number = 0
 
     def start(self, prompt="go"):
-        self.house.ok("spawn", self.name, "-w", self.work, prompt)
+        self.daemon.ok("spawn", self.name, "-w", self.work, prompt)
         wait_until((self.work / "ready").exists, "the start of the turn")
         return self
 
     def git(self, *arguments):
-        return self.house.git(self.work, *arguments)
+        return self.daemon.git(self.work, *arguments)
 
     def tries(self, *orders):
         """Let the agent append to paths, and return each result."""
@@ -61,10 +61,10 @@ class Agent:
         order = self.work / f"go-{self._number}"
         order.with_suffix(".part").write_text("[]")
         order.with_suffix(".part").rename(order)
-        assert self.house.wait(self.name)["turn"]["outcome"] == "success"
+        assert self.daemon.wait(self.name)["turn"]["outcome"] == "success"
 
     def told(self, kind):
-        return [event["text"] for event in self.house.events(self.name, kind)]
+        return [event["text"] for event in self.daemon.events(self.name, kind)]
 
     def wait_told(self, kind, count=1):
         wait_until(lambda: len(self.told(kind)) >= count, f"{count} times {kind}")
@@ -72,22 +72,22 @@ class Agent:
 
     @property
     def attention(self):
-        return self.house.show(self.name)["attention"]
+        return self.daemon.show(self.name)["attention"]
 
 
-def prepare(house):
+def prepare(daemon):
     """Make a repository with a remote and a branch that has files which the host would run."""
-    house.workspace("origin", git=True)
-    work = house.directory / "work"
-    house.git(house.directory, "clone", "-q", house.directory / "origin", work)
-    house.git(house.directory / "origin", "config", "receive.denyCurrentBranch", "ignore")
-    house.git(house.directory / "origin", "branch", "elsewhere")
-    house.git(work, "fetch", "-q")
-    house.git(work, "checkout", "-q", "-b", "tooled")
+    daemon.workspace("origin", git=True)
+    work = daemon.directory / "work"
+    daemon.git(daemon.directory, "clone", "-q", daemon.directory / "origin", work)
+    daemon.git(daemon.directory / "origin", "config", "receive.denyCurrentBranch", "ignore")
+    daemon.git(daemon.directory / "origin", "branch", "elsewhere")
+    daemon.git(work, "fetch", "-q")
+    daemon.git(work, "checkout", "-q", "-b", "tooled")
     (work / ".envrc").write_text("export A=1\n")
     (work / ".vscode").mkdir()
     (work / ".vscode" / "settings.json").write_text("{}\n")
-    house.git(work, "add", "-f", ".")
-    house.git(work, "commit", "-q", "-m", "tools")
-    house.git(work, "checkout", "-q", "main")
+    daemon.git(work, "add", "-f", ".")
+    daemon.git(work, "commit", "-q", "-m", "tools")
+    daemon.git(work, "checkout", "-q", "main")
     return work

@@ -73,51 +73,51 @@ class Story:
         part: the part that is played, `AGENTS` or `CLONES`.
     """
 
-    def __init__(self, house, environment, part):
-        self.house = house
+    def __init__(self, daemon, environment, part):
+        self.daemon = daemon
         self.part = part
         self.environment = environment
         self.deaths = 0
-        self.work = house.workspace()
-        self.other = house.workspace("other")
+        self.work = daemon.workspace()
+        self.other = daemon.workspace("other")
         (self.other / ".cursor").mkdir()
         (self.other / ".cursor" / "link").symlink_to("/etc")
-        self.repository = house.workspace("repository")
-        house.git(self.repository, "init", "-q", ".")
+        self.repository = daemon.workspace("repository")
+        daemon.git(self.repository, "init", "-q", ".")
         self.log = self.work / "log"
-        self.cloned = house.workspace("cloned", git=True)
+        self.cloned = daemon.workspace("cloned", git=True)
         for branch, command in (("broken", "false"), ("main", "true")):
-            house.git(self.cloned, "checkout", "-q", "-B", branch)
+            daemon.git(self.cloned, "checkout", "-q", "-B", branch)
             (self.cloned / ".cursor").mkdir(exist_ok=True)
             (self.cloned / ".cursor" / "worktrees.json").write_text(json.dumps({"setup-worktree": [command]}))
-            house.git(self.cloned, "add", "-A")
-            house.git(self.cloned, "commit", "-qm", f"set up with {command}")
+            daemon.git(self.cloned, "add", "-A")
+            daemon.git(self.cloned, "commit", "-qm", f"set up with {command}")
 
     # An operator who doesn't give up
 
     def start(self, config=CONFIG):
         """Start a daemon; one that dies before it answers is followed by another."""
-        self.house.process = self.house.launch(config=config, environment=self.environment if not self.deaths else None)
+        self.daemon.process = self.daemon.launch(config=config, environment=self.environment if not self.deaths else None)
         wait_until(lambda: self._answers() or self._is_dead(), "the daemon")
         self.revive()
 
     def _answers(self):
         try:
-            with Wire(self.house.socket) as wire:
-                return wire.call("daemon.status")["pid"] == self.house.process.pid
+            with Wire(self.daemon.socket) as wire:
+                return wire.call("daemon.status")["pid"] == self.daemon.process.pid
         except (OSError, AssertionError):
             return False
 
     def _is_dead(self):
-        return self.house.process.poll() is not None
+        return self.daemon.process.poll() is not None
 
     def revive(self):
         """If the daemon is dead, see that it was killed, and start the next one."""
         if self._is_dead():
-            assert self.house.process.returncode == -signal.SIGKILL, self.house.log
+            assert self.daemon.process.returncode == -signal.SIGKILL, self.daemon.log
             assert self.deaths == 0, "killed twice"
             self.deaths += 1
-            self.house.start()
+            self.daemon.start()
 
     def ask(self, *words, done=lambda: False, stdin=b""):
         """Give a command until it is carried out; after a death, `done` says whether it was.
@@ -126,7 +126,7 @@ class Story:
             Its output, None when the answer was lost.
         """
         while True:
-            result = self.house.ctl(*words, "--json", stdin=stdin)
+            result = self.daemon.ctl(*words, "--json", stdin=stdin)
             if result.code == 0:
                 return result.json if result.out else None
             if "try again in a moment" not in result.err:  # the next daemon goes on with it
@@ -140,7 +140,7 @@ class Story:
         """Make a request until it is answered."""
         while True:
             try:
-                with Wire(self.house.socket) as wire:
+                with Wire(self.daemon.socket) as wire:
                     if method == "events.unsubscribe":
                         params["subscription"] = wire.call("events.subscribe")["subscription"]
                     return wire.call(method, **params)
@@ -154,7 +154,7 @@ class Story:
         while not (value := condition()):
             self.revive()
             assert time.monotonic() < deadline, (
-                f"{what} did not come true: {self.effects()} {self.call('agent.list')}\n{self.house.log}"
+                f"{what} did not come true: {self.effects()} {self.call('agent.list')}\n{self.daemon.log}"
             )
             time.sleep(0.02)
         return value
@@ -169,7 +169,7 @@ class Story:
 
     def accepted(self, text):
         """Whether the state holds an inbox item with a text."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.house.state}/substrat.db?mode=ro", uri=True)) as db:
+        with contextlib.closing(sqlite3.connect(f"file:{self.daemon.state}/substrat.db?mode=ro", uri=True)) as db:
             return db.execute("SELECT count(*) FROM items WHERE instr(text, ?)", (text,)).fetchone()[0] > 0
 
     def effects(self):
@@ -234,7 +234,7 @@ class Story:
 
     def stopping(self, name):
         """Whether the agent's turn is being stopped or was."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.house.state}/substrat.db?mode=ro", uri=True)) as db:
+        with contextlib.closing(sqlite3.connect(f"file:{self.daemon.state}/substrat.db?mode=ro", uri=True)) as db:
             row = db.execute(
                 "SELECT stop FROM turns JOIN agents ON agents.id = agent WHERE name = ? ORDER BY number DESC", (name,)
             ).fetchone()
@@ -243,7 +243,7 @@ class Story:
     def restart(self):
         """Kill the daemon in the middle of a turn, whether or not it dies elsewhere too."""
         self.revive()
-        self.house.kill()
+        self.daemon.kill()
         self.start()
 
     def one_that_waits_too_long(self):
@@ -311,17 +311,17 @@ class Story:
 
     def execute(self, name, *command):
         """Run a command in an agent's sandbox; one that a death cut short is given again."""
-        while (result := self.house.ctl("exec", name, "--", *command)).code != 0:
+        while (result := self.daemon.ctl("exec", name, "--", *command)).code != 0:
             assert result.code == 3, result
             wait_until(self._is_dead, "the daemon's death")
             self.revive()
 
     def configure(self, config):
-        self.house.configure(config)
+        self.daemon.configure(config)
         self.revive()
-        told = self.house.log.count("configuration reloaded")
-        self.house.process.send_signal(signal.SIGHUP)
-        self.until(lambda: self._is_dead() or self.house.log.count("configuration reloaded") > told, "the reload")
+        told = self.daemon.log.count("configuration reloaded")
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.until(lambda: self._is_dead() or self.daemon.log.count("configuration reloaded") > told, "the reload")
         self.revive()
 
     def one_that_finds_no_room(self):
@@ -341,12 +341,12 @@ class Story:
         self.spawn("keeper", self.repository, "/shell git init -q nested; touch .git/index.lock")
         self.until(lambda: self.attention("keeper") == "unsafe" and self.state("keeper") == "idle", "the finding")
         assert not (self.repository / ".git/index.lock").exists()
-        (self.repository / "nested").rename(self.house.directory / "nested")
+        (self.repository / "nested").rename(self.daemon.directory / "nested")
         self.until(lambda: self.attention("keeper") != "unsafe", "the end of the finding")
         self.ask("send", "keeper", HOLD.format(mark="four"), done=lambda: self.accepted("touch four"))
         self.until((self.repository / "four").exists, "the turn")
         for name, verb in (("Bert", "resume"), ("Carl", "interrupt")):
-            self.house.git(self.repository, "config", "user.name", name)
+            self.daemon.git(self.repository, "config", "user.name", name)
             self.until(lambda: self.attention("keeper") == "unsafe" and self.state("keeper") == "suspended", "the freeze")
             self.ask(verb, "keeper", done=lambda: self.state("keeper") != "suspended")
         self.until(lambda: (self.state("keeper"), self.attention("keeper")) == ("idle", "unsafe"), "the interruption")
@@ -378,7 +378,7 @@ class Story:
         self.ask("rm", "brief", done=lambda: "brief" not in self.agents())
         asked = {"names": ["brief"], "unlanded": True, "dry_run": True}
         self.until(lambda: self.call("clone.prune_refs", **asked)[0]["id"] is None, "the end of its clone's record")
-        assert self.house.git(self.cloned, "show", "refs/substrat/brief/wip:brief.txt") == "brief\n"
+        assert self.daemon.git(self.cloned, "show", "refs/substrat/brief/wip:brief.txt") == "brief\n"
         self.ask("clones", "prune", "brief", "--refs", "--yes", "--unlanded", done=lambda: self.has_no_refs("brief"))
 
     def one_that_steers_its_child(self):
@@ -410,7 +410,7 @@ class Story:
     def going_back(self, name):
         """A file that git ignores is in the way of a first restore, and not of the next one."""
         self.execute(name, "sh", "-c", "rm -f brief.txt; echo brief.txt > .gitignore; echo mine > brief.txt")
-        while (done := self.house.ctl("restore", name, "--turn", "1")).code == 3:
+        while (done := self.daemon.ctl("restore", name, "--turn", "1")).code == 3:
             wait_until(self._is_dead, "the daemon's death")
             self.revive()
         assert done.code == 1, done
@@ -418,7 +418,7 @@ class Story:
         self.execute(name, "rm", "-f", "brief.txt")
         self.ask("restore", name, "--turn", "1", done=lambda: self.told(name, "clone:restored"))
         self.until(lambda: self.told(name, "clone:restored"), "the turn's files")
-        copy = self.house.directory / "copy"
+        copy = self.daemon.directory / "copy"
         self.ask("checkout", "maker", copy, done=(copy / "a.txt").exists)
         assert (copy / "a.txt").read_text() == "new\n"
 
@@ -426,7 +426,7 @@ class Story:
         return name not in [tree["agent"] for tree in self.call("clone.list")]
 
     def has_no_refs(self, name):
-        return self.house.git(self.cloned, "for-each-ref", f"refs/substrat/{name}/") == ""
+        return self.daemon.git(self.cloned, "for-each-ref", f"refs/substrat/{name}/") == ""
 
     def has_heard_of_its_pupil(self):
         agents = self.agents()
@@ -445,18 +445,18 @@ class Story:
 
     def the_end(self):
         self.ask("shutdown", done=lambda: False)
-        if self.house.process.wait(PATIENCE) != 0:
+        if self.daemon.process.wait(PATIENCE) != 0:
             self.revive()
             self.ask("shutdown")
-        self.house.process.wait(PATIENCE)
+        self.daemon.process.wait(PATIENCE)
 
     # Checks at the end
 
     def check(self):
-        house = self.house
-        house.start(config=CONFIG)
-        wait_until(lambda: not list((house.state / "trash").glob("*")), "the sweep")
-        agents = house.ok("ls")
+        daemon = self.daemon
+        daemon.start(config=CONFIG)
+        wait_until(lambda: not list((daemon.state / "trash").glob("*")), "the sweep")
+        agents = daemon.ok("ls")
         states = {agent["name"]: agent["state"] for agent in agents}
         unread = {agent["name"] for agent in agents if agent["unread"]}
         if self.part == CLONES:
@@ -470,8 +470,8 @@ class Story:
                 "spent": "failed", "patient": "idle", "elder": "idle", "heir": "idle",
             }  # fmt: skip
             assert not unread
-        assert house.ok("inbox") == []
-        assert not house.sandboxed()
+        assert daemon.ok("inbox") == []
+        assert not daemon.sandboxed()
         sessions = Counter(agent["session_id"] for agent in agents)
         assert max(count for session, count in sessions.items() if session is not None) == 1
         self.check_events(agents)
@@ -480,7 +480,7 @@ class Story:
 
     def check_bells(self):
         """No cause has rung the bell twice."""
-        rung = self.house.home / "bells"
+        rung = self.daemon.home / "bells"
         lines = map(json.loads, rung.read_text().splitlines() if rung.exists() else ())
         told = Counter(
             (one["id"], one["attention"]["kind"], one["attention"]["since"])
@@ -490,7 +490,7 @@ class Story:
 
     def check_clones(self, agents):
         """The work has landed once, its uncommitted file is kept, and the user's repository is whole."""
-        git, cloned = self.house.git, self.cloned
+        git, cloned = self.daemon.git, self.cloned
         assert git(cloned, "log", "--format=%s", "-2", "main").split("\n")[:2] == ["add a.txt", "set up with true"]
         assert git(cloned, "show", "refs/substrat/maker/wip:b.txt") == "more\n"
         wait_until(lambda: "substrat/worker/" not in git(cloned, "for-each-ref"), "the end of the former name's refs")
@@ -500,15 +500,15 @@ class Story:
         assert (maker["clone"]["files"], maker["clone"]["landed"]) == (1, False), "its uncommitted file stays"
         assert maker["attention"]["text"] == "1 file uncommitted", "its commits have landed"
         assert pupil["clone"]["base"] == maker["clone"]["head"]
-        assert [len(self.house.events("maker", kind)) for kind in ("clone:landed", "agent:renamed")] == [1, 1]
+        assert [len(self.daemon.events("maker", kind)) for kind in ("clone:landed", "agent:renamed")] == [1, 1]
 
     def check_events(self, agents):
         """Each line of each turn's output is one event, once and in order; turns begin and end once."""
         for agent in agents:
-            events = self.house.events(agent["name"])
+            events = self.daemon.events(agent["name"])
             cursors = [event["cursor"] for event in events]
             assert cursors == sorted(set(cursors))
-            with self.house.wire() as wire:
+            with self.daemon.wire() as wire:
                 turns = wire.call("agent.turns", agent=agent["id"])["turns"]
             assert [turn["number"] for turn in turns] == list(range(1, len(turns) + 1))
             for turn in turns:
@@ -516,13 +516,13 @@ class Story:
                 own = [event for event in events if event["turn"] == turn["id"]]
                 kinds = Counter(event["kind"] for event in own)
                 assert (kinds["turn:started"], kinds["turn:ended"]) == (1, 1), (agent["name"], turn, kinds)
-                stdout = self.house.agents_directory(agent) / "turns" / str(turn["number"]) / "stdout"
+                stdout = self.daemon.agents_directory(agent) / "turns" / str(turn["number"]) / "stdout"
                 if agent["name"] != "cutter":
                     told = [event["raw"] for event in own if event["raw"] is not None]
                     assert told == [json.loads(line) for line in stdout.read_text().splitlines()]
 
     def check_leftovers(self, agents):
-        state, runtime = self.house.state, self.house.runtime
+        state, runtime = self.daemon.state, self.daemon.runtime
         ids = {agent["id"] for agent in agents}
         wait_until(lambda: {path.name for path in (state / "agents").iterdir()} == ids, "the sweep")
         assert [path for path in runtime.rglob("*.sock") if path.name != "daemon.sock"] == []

@@ -19,10 +19,10 @@ def configured(script, *more):
 
 
 @pytest.fixture
-def running(house):
+def running(daemon):
     """A daemon with a configuration file, which may be changed."""
-    house.start(config=configured("true"))
-    return house
+    daemon.start(config=configured("true"))
+    return daemon
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def rung(running):
     return read
 
 
-def reload(house, until, config):
-    house.configure(config)
-    told = house.log.count("configuration reloaded")
-    house.process.send_signal(signal.SIGHUP)
-    until(lambda: house.log.count("configuration reloaded") > told, "the reload")
+def reload(daemon, until, config):
+    daemon.configure(config)
+    told = daemon.log.count("configuration reloaded")
+    daemon.process.send_signal(signal.SIGHUP)
+    until(lambda: daemon.log.count("configuration reloaded") > told, "the reload")
 
 
 def test_each_cause_rings_once_with_the_command_to_type(running, until, rung):
@@ -90,15 +90,15 @@ def test_those_of_two_seconds_ring_together(running, until, rung):
 
 
 @pytest.mark.slow
-def test_a_daemon_that_dies_between_the_record_and_the_command_rings_nothing_twice(house, until):
-    work = house.workspace()
+def test_a_daemon_that_dies_between_the_record_and_the_command_rings_nothing_twice(daemon, until):
+    work = daemon.workspace()
     for name, point in (("anna", "after commit: bell recorded"), ("bert", "before: bell rung")):
-        house.start(config=configured(RECORD), environment={KILL_AT: point})
-        house.ok("spawn", name, "-w", work, "--network", "none", ASKS)
-        until(lambda: house.process.poll() is not None, f"the kill {point}")
-    house.start(config=configured(RECORD))
-    house.ok("spawn", "carl", "-w", work, "--network", "none", "/exit 3")
-    path = house.home / "bells"
+        daemon.start(config=configured(RECORD), environment={KILL_AT: point})
+        daemon.ok("spawn", name, "-w", work, "--network", "none", ASKS)
+        until(lambda: daemon.process.poll() is not None, f"the kill {point}")
+    daemon.start(config=configured(RECORD))
+    daemon.ok("spawn", "carl", "-w", work, "--network", "none", "/exit 3")
+    path = daemon.home / "bells"
     until(lambda: path.exists() and path.read_text().endswith("\n"), "the bell for carl")
     (line,) = path.read_text().splitlines()
     assert [one["name"] for one in json.loads(line)["agents"]] == ["carl"]

@@ -42,24 +42,24 @@ CASES = (
 
 
 @pytest.mark.slow
-def test_a_turn_whose_task_breaks_ends_and_leaves_nothing_running(house, until):
-    script, faults = house.directory / "faulty.py", house.directory / "faults"
+def test_a_turn_whose_task_breaks_ends_and_leaves_nothing_running(daemon, until):
+    script, faults = daemon.directory / "faulty.py", daemon.directory / "faults"
     script.write_text(FAULTY)
     faults.mkdir()
-    house.start(prefix=(sys.executable, script, faults))
-    work = house.workspace()
+    daemon.start(prefix=(sys.executable, script, faults))
+    work = daemon.workspace()
     for fault, times, outcome in CASES:
-        name, broken = f"{fault}-{times}", house.log.count("broke")
+        name, broken = f"{fault}-{times}", daemon.log.count("broke")
         for number in range(times):
             (faults / f"{fault}-{number}").touch()
-        house.ok("spawn", name, "-w", work, "/say hi")
-        agent = house.wait(name, "idle", "failed")
+        daemon.ok("spawn", name, "-w", work, "/say hi")
+        agent = daemon.wait(name, "idle", "failed")
         assert agent["turn"]["outcome"] == outcome, name
-        assert house.events(name, "turn:ended"), name
+        assert daemon.events(name, "turn:ended"), name
         if outcome == "error":
             (error_id,) = re.findall("an internal error, ([0-9a-f]{8}) in substratd's log", agent["turn"]["error"])
-            assert error_id in house.log
-        assert house.log.count("broke") > broken, name
+            assert error_id in daemon.log
+        assert daemon.log.count("broke") > broken, name
         assert not list(faults.iterdir()), name
-        until(lambda: not house.sandboxed(), f"the end of the sandbox of {name}")
-    assert house.spawn("bert", house.workspace("other"), "/say hi")["turn"]["result"] == "hi"
+        until(lambda: not daemon.sandboxed(), f"the end of the sandbox of {name}")
+    assert daemon.spawn("bert", daemon.workspace("other"), "/say hi")["turn"]["result"] == "hi"

@@ -38,9 +38,9 @@ def service(tmp_path, until):
 
 
 @pytest.fixture
-def restart(service, house):
+def restart(service, daemon):
     """Start a daemon that divides its service's cgroup."""
-    return lambda: house.start(prefix=("/bin/sh", "-c", ENTER, str(service / "daemon")))
+    return lambda: daemon.start(prefix=("/bin/sh", "-c", ENTER, str(service / "daemon")))
 
 
 @pytest.fixture
@@ -86,13 +86,13 @@ def test_a_cgroup_in_which_a_process_is_left_goes_with_that_process(restart, ser
     left.mkdir(parents=True)
     with subprocess.Popen(["sleep", "1000"]) as late, subprocess.Popen(["sleep", "1000"]) as later:
         (left / "cgroup.procs").write_text(str(late.pid))
-        house = restart()
-        work = house.workspace()
-        house.held("anna", work)
+        daemon = restart()
+        work = daemon.workspace()
+        daemon.held("anna", work)
         (turn,) = set(groups(service)) - {left}
         (turn / "cgroup.procs").write_text(str(later.pid))
         (work / "go").touch()
-        house.wait("anna", "idle")
+        daemon.wait("anna", "idle")
         assert set(groups(service)) == {left, turn}
         for process, stays in ((late, [turn]), (later, [])):
             process.kill()
