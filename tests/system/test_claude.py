@@ -33,11 +33,11 @@ def claude(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_claude_works_is_suspended_and_goes_on_with_its_memory(house, claude):
-    work = house.workspace()
-    wrapper = house.program(WRAPPER.format(claude=str(claude)))
+def test_claude_works_is_suspended_and_goes_on_with_its_memory(daemon, claude):
+    work = daemon.workspace()
+    wrapper = daemon.program(WRAPPER.format(claude=str(claude)))
     shutil.copy(claude_model.__file__, wrapper.parent)
-    house.start(
+    daemon.start(
         config=f"""
         [agent]
         bind_ro = ["{claude}"]
@@ -46,32 +46,34 @@ def test_claude_works_is_suspended_and_goes_on_with_its_memory(house, claude):
         env = {{ ANTHROPIC_API_KEY = "sk-any" }}
     """
     )
-    house.ok("spawn", "anna", "--program", "claude", "-w", work, "go\n/shell echo hello > made; exit 3\n/tool whoami")
-    house.ok("wait", "anna", "--timeout", "120")
-    agent = house.show("anna")
+    daemon.ok("spawn", "anna", "--program", "claude", "-w", work, "go\n/shell echo hello > made; exit 3\n/tool whoami")
+    daemon.ok("wait", "anna", "--timeout", "120")
+    agent = daemon.show("anna")
     turn = agent["turn"]
     assert (turn["outcome"], turn["result"], turn["usage"]["inputTokens"]) == ("success", "prompts seen: 1", 300)
     assert agent["program"] == "claude"
     assert (work / "made").read_text() == "hello\n"
-    shell, whoami = house.events("anna", "tool-call-completed")
+    shell, whoami = daemon.events("anna", "tool-call-completed")
     assert shell["text"] == "shell: echo hello > made; exit 3 → exit 3"
     (answer,) = whoami["raw"]["tool_call"].values()
     assert json.loads(answer["result"]["success"]["content"])["name"] == "anna"
 
-    house.ok("send", "anna", "go\n/shell echo begun > begun; until test -e end; do sleep 0.1; done")
+    daemon.ok("send", "anna", "go\n/shell echo begun > begun; until test -e end; do sleep 0.1; done")
     wait_until((work / "begun").exists, "the second turn")
-    house.ok("suspend", "anna")
+    daemon.ok("suspend", "anna")
     (work / "end").touch()
-    house.ok("resume", "anna")
-    house.ok("wait", "anna", "--timeout", "120")
-    after = house.show("anna")
+    daemon.ok("resume", "anna")
+    daemon.ok("wait", "anna", "--timeout", "120")
+    after = daemon.show("anna")
     assert (after["session_id"], after["turn"]["number"]) == (agent["session_id"], 3)
     assert after["turn"]["result"] == "prompts seen: 3"
-    assert "sk-any" not in house.ctl("explain", "anna").out
-    assert "sessions of claude can't be read: `substratctl transcript anna` shows" in house.ctl("export", "anna").err
-    taken = house.ctl("spawn", "bert", "-w", work, "--program", "claude", "--adopt", agent["session_id"])
+    assert "sk-any" not in daemon.ctl("explain", "anna").out
+    assert "sessions of claude can't be read: `substratctl transcript anna` shows" in daemon.ctl("export", "anna").err
+    taken = daemon.ctl("spawn", "bert", "-w", work, "--program", "claude", "--adopt", agent["session_id"])
     assert "claude can't take a chat over: leave the session out" in taken.err
 
-    shutil.rmtree(house.state / "agents" / agent["id"] / "dot-claude" / "projects")
-    house.ctl("send", "anna", "and now?", "--wait")
-    assert house.show("anna")["turn"]["error"].startswith(f"the session {agent['session_id']} of anna is gone from its own")
+    shutil.rmtree(daemon.state / "agents" / agent["id"] / "dot-claude" / "projects")
+    daemon.ctl("send", "anna", "and now?", "--wait")
+    assert daemon.show("anna")["turn"]["error"].startswith(
+        f"the session {agent['session_id']} of anna is gone from its own"
+    )

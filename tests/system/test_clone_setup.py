@@ -13,11 +13,11 @@ from tests.system.test_landing import me
 READ = "cat $ROOT_WORKTREE_PATH/.env > made; echo $PWD"
 
 
-def git(house, where, *arguments):
-    return house.git(where, *arguments).strip()
+def git(daemon, where, *arguments):
+    return daemon.git(where, *arguments).strip()
 
 
-def commit_setup(house, work, commands, include=None, **scripts):
+def commit_setup(daemon, work, commands, include=None, **scripts):
     """Commit how clones of a repository are set up."""
     (work / ".cursor").mkdir(exist_ok=True)
     (work / ".cursor" / "worktrees.json").write_text(json.dumps(commands))
@@ -25,26 +25,26 @@ def commit_setup(house, work, commands, include=None, **scripts):
         (work / ".cursor" / f"{name}.sh").write_text(text)
     if include is not None:
         (work / ".worktreeinclude").write_text(include)
-    git(house, work, "add", "-A")
-    git(house, work, "commit", "-qm", "a set-up")
+    git(daemon, work, "add", "-A")
+    git(daemon, work, "commit", "-qm", "a set-up")
 
 
 @pytest.fixture
-def app(house):
-    work = house.workspace("app", git=True)
+def app(daemon):
+    work = daemon.workspace("app", git=True)
     (work / ".gitignore").write_text(".env*\nsecret/\n*.key\n")
-    git(house, work, "add", "-A")
-    git(house, work, "commit", "-qm", "ignore")
+    git(daemon, work, "add", "-A")
+    git(daemon, work, "commit", "-qm", "ignore")
     return work
 
 
-def kinds(house, name):
-    return [event["kind"] for event in house.events(name)]
+def kinds(daemon, name):
+    return [event["kind"] for event in daemon.events(name)]
 
 
-def test_ignored_files_come_along_and_commands_run_before_the_first_turn(house, app):
+def test_ignored_files_come_along_and_commands_run_before_the_first_turn(daemon, app):
     commit_setup(
-        house, app,
+        daemon, app,
         {"setup-worktree": ["false"], "setup-worktree-unix": [READ, "ls -A $ROOT_WORKTREE_PATH"]},
         "/.env\nsecret/\nREADME.md\nlink.key\npipe.key\nnew.txt\n",
     )  # fmt: skip
@@ -55,36 +55,36 @@ def test_ignored_files_come_along_and_commands_run_before_the_first_turn(house, 
     (app / "link.key").symlink_to("/etc/passwd")
     os.mkfifo(app / "pipe.key")
     (app / "new.txt").write_text("named, but git doesn't ignore it\n")
-    house.start()
-    house.spawn("fix", app, "/shell cat made .env; ls -A; touch $PWD/.env; ls /run/substrat/root-worktree", "--clone")
-    said = house.shell("fix").splitlines()
+    daemon.start()
+    daemon.spawn("fix", app, "/shell cat made .env; ls -A; touch $PWD/.env; ls /run/substrat/root-worktree", "--clone")
+    said = daemon.shell("fix").splitlines()
     assert said[:2] == ["TOKEN=1", "TOKEN=1"]
     assert {"secret", ".env"} <= set(said)
     assert not {".env.local", "link.key", "pipe.key", "new.txt"} & set(said)
-    log = house.ctl("logs", "fix", "--setup").out
+    log = daemon.ctl("logs", "fix", "--setup").out
     assert f"\n{app}\n$ ls -A" in log
     assert set(log.split("$ ls -A $ROOT_WORKTREE_PATH\n")[1].split()) == {".env", "secret"}
-    event = next(event for event in house.events("fix") if event["kind"] == "clone:setup")
+    event = next(event for event in daemon.events("fix") if event["kind"] == "clone:setup")
     assert event["turn"] is None
     assert event["text"].startswith("its clone is set up: 2 ignored files copied; 2 commands run; left out")
     assert "link.key" in event["text"]
-    assert kinds(house, "fix").index("clone:setup") < kinds(house, "fix").index("turn:started")
-    assert git(house, app, "status", "--short") == "?? new.txt"
+    assert kinds(daemon, "fix").index("clone:setup") < kinds(daemon, "fix").index("turn:started")
+    assert git(daemon, app, "status", "--short") == "?? new.txt"
 
 
-def test_a_script_of_the_commit_is_run_and_changes_that_are_not_committed_do_not_count(house, app):
+def test_a_script_of_the_commit_is_run_and_changes_that_are_not_committed_do_not_count(daemon, app):
     script = "#!/bin/sh\ntouch $ROOT_WORKTREE_PATH/x; echo committed > made\n"
-    commit_setup(house, app, {"setup-worktree": "prepare.sh"}, prepare=script)
+    commit_setup(daemon, app, {"setup-worktree": "prepare.sh"}, prepare=script)
     (app / ".cursor" / "prepare.sh").write_text("echo changed > made\n")
     (app / ".cursor" / "worktrees.json").write_text('{"setup-worktree": ["echo changed > made"]}')
     (app / ".worktreeinclude").write_text(".env\n")
     (app / ".env").write_text("TOKEN=1\n")
-    house.start()
-    house.spawn("fix", app, "/shell cat made; ls -A", "--clone", "--wip")
-    said = house.shell("fix").splitlines()
+    daemon.start()
+    daemon.spawn("fix", app, "/shell cat made; ls -A", "--clone", "--wip")
+    said = daemon.shell("fix").splitlines()
     assert said[0] == "committed"
     assert ".env" not in said
-    assert "Read-only" in house.ctl("logs", "fix", "--setup").out
+    assert "Read-only" in daemon.ctl("logs", "fix", "--setup").out
 
 
 FAILING = (
@@ -96,39 +96,39 @@ FAILING = (
 )
 
 
-def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(house, app):
-    commit_setup(house, app, {})
-    house.start(config="[clone]\nsetup_seconds = 1\n")
+def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(daemon, app):
+    commit_setup(daemon, app, {})
+    daemon.start(config="[clone]\nsetup_seconds = 1\n")
     for number, (settings, sentence) in enumerate(FAILING):
         (app / ".cursor" / "worktrees.json").write_text(settings)
-        git(house, app, "commit", "-qam", "worse")
+        git(daemon, app, "commit", "-qam", "worse")
         name = f"agent-{number}"
-        failed = house.ctl("spawn", name, "-w", app, "--clone", "--wait", "/say hi")
+        failed = daemon.ctl("spawn", name, "-w", app, "--clone", "--wait", "/say hi")
         assert failed.code == 5, settings
         assert sentence in failed.err
-        assert house.show(name)["state"] == "failed", settings
-        event = next(event for event in house.events(name) if event["kind"] == "clone:setup-failed")
+        assert daemon.show(name)["state"] == "failed", settings
+        event = next(event for event in daemon.events(name) if event["kind"] == "clone:setup-failed")
         assert (event["turn"], sentence in event["text"]) == (None, True)
     for number in range(len(FAILING)):
-        house.ok("resume", f"agent-{number}")
-    failures = lambda number: kinds(house, f"agent-{number}").count("clone:setup-failed")  # noqa: E731 - it is short
+        daemon.ok("resume", f"agent-{number}")
+    failures = lambda number: kinds(daemon, f"agent-{number}").count("clone:setup-failed")  # noqa: E731 - it is short
     wait_until(lambda: [*map(failures, range(len(FAILING)))] == [2] * len(FAILING), "each one's second failure")
     # A set-up with too much to copy fails too.
-    commit_setup(house, app, {}, "secret/\n")
+    commit_setup(daemon, app, {}, "secret/\n")
     (app / "secret").mkdir()
     for number in range(2001):
         (app / "secret" / str(number)).touch()
-    failed = house.ctl("spawn", "fix", "-w", app, "--clone", "--wait", "/say hi")
+    failed = daemon.ctl("spawn", "fix", "-w", app, "--clone", "--wait", "/say hi")
     assert ".worktreeinclude names more than 2000 files" in failed.err
-    refused = house.ctl("restore", "fix", "--turn", "1")
+    refused = daemon.ctl("restore", "fix", "--turn", "1")
     assert (refused.code, "fix couldn't be made or set up: `substratctl resume fix`" in refused.error) == (1, True)
 
 
-def test_a_set_up_that_prints_much_keeps_its_beginning_and_its_end(house, app):
-    commit_setup(house, app, {"setup-worktree": ["echo first; seq 400000; echo last"]})
-    house.start()
-    house.spawn("fix", app, "/say hi", "--clone")
-    text = house.ctl("logs", "fix", "--setup").out
+def test_a_set_up_that_prints_much_keeps_its_beginning_and_its_end(daemon, app):
+    commit_setup(daemon, app, {"setup-worktree": ["echo first; seq 400000; echo last"]})
+    daemon.start()
+    daemon.spawn("fix", app, "/say hi", "--clone")
+    text = daemon.ctl("logs", "fix", "--setup").out
     assert text.startswith("$ echo first")
     assert text.endswith("\nlast\n")
     assert "bytes are left out here" in text
@@ -147,55 +147,55 @@ def sleepers(mark):
     return found
 
 
-def test_the_set_up_ends_with_the_daemon_and_the_next_one_repeats_it(house, app):
+def test_the_set_up_ends_with_the_daemon_and_the_next_one_repeats_it(daemon, app):
     mark = f"2001{os.getpid()}"
-    commit_setup(house, app, {"setup-worktree": [f"test -e done || sleep {mark}", "echo ok >> done"]})
-    house.start()
-    house.ok("spawn", "fix", "-w", app, "--clone", "/shell cat done")
+    commit_setup(daemon, app, {"setup-worktree": [f"test -e done || sleep {mark}", "echo ok >> done"]})
+    daemon.start()
+    daemon.ok("spawn", "fix", "-w", app, "--clone", "/shell cat done")
     wait_until(lambda: sleepers(mark), "the set-up runs")
-    agent = house.show("fix")
+    agent = daemon.show("fix")
     assert (agent["state"], "set-up of its clone" in agent["reason"]) == ("queued", True)
-    house.process.send_signal(signal.SIGKILL)
-    wait_until(lambda: house.process.poll() is not None, "the daemon is dead")
+    daemon.process.send_signal(signal.SIGKILL)
+    wait_until(lambda: daemon.process.poll() is not None, "the daemon is dead")
     wait_until(lambda: not sleepers(mark), "the set-up is dead")
-    tree = next(path for path in (house.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
+    tree = next(path for path in (daemon.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
     (tree / "done").touch()
-    house.start()
-    house.ok("wait", "fix")
-    assert house.shell("fix") == "ok\n"
+    daemon.start()
+    daemon.ok("wait", "fix")
+    assert daemon.shell("fix") == "ok\n"
 
 
-def test_ending_an_agent_ends_its_set_up(house, app):
+def test_ending_an_agent_ends_its_set_up(daemon, app):
     mark = f"2002{os.getpid()}"
-    commit_setup(house, app, {"setup-worktree": [f"sleep {mark}"]})
-    house.start()
-    house.ok("spawn", "fix", "-w", app, "--clone")
+    commit_setup(daemon, app, {"setup-worktree": [f"sleep {mark}"]})
+    daemon.start()
+    daemon.ok("spawn", "fix", "-w", app, "--clone")
     wait_until(lambda: sleepers(mark), "the set-up runs")
-    house.ok("end", "fix")
+    daemon.ok("end", "fix")
     wait_until(lambda: not sleepers(mark), "the set-up is dead")
-    assert house.show("fix")["state"] == "ended"
+    assert daemon.show("fix")["state"] == "ended"
 
 
-def test_a_commit_that_you_amend_meanwhile_stays_the_one_that_sets_its_clone_up(house, app):
-    me(house, app)
+def test_a_commit_that_you_amend_meanwhile_stays_the_one_that_sets_its_clone_up(daemon, app):
+    me(daemon, app)
     settings = app / ".cursor" / "worktrees.json"
     settings.parent.mkdir()
     settings.write_text('{"setup-worktree": ["mkdir node_modules"]}')
     (app / ".gitignore").write_text("node_modules\n")
-    house.git(app, "add", "-A")
-    house.git(app, "commit", "-qm", "set up")
-    house.start(config='[clone]\ncheck_room = "setup"\n')
-    house.spawn("fix", app, "/shell echo a > a; git add a; git commit -qm a", "--clone")
-    house.git(app, "commit", "-q", "--amend", "-m", "amended")
-    landed = house.ctl("merge", "fix", "--check", "ls node_modules")
+    daemon.git(app, "add", "-A")
+    daemon.git(app, "commit", "-qm", "set up")
+    daemon.start(config='[clone]\ncheck_room = "setup"\n')
+    daemon.spawn("fix", app, "/shell echo a > a; git add a; git commit -qm a", "--clone")
+    daemon.git(app, "commit", "-q", "--amend", "-m", "amended")
+    landed = daemon.ctl("merge", "fix", "--check", "ls node_modules")
     assert landed.code == 0, landed
 
 
-def test_uncommitted_files_of_a_repository_without_commits_go_along(house):
-    work = house.directory / "fresh"
+def test_uncommitted_files_of_a_repository_without_commits_go_along(daemon):
+    work = daemon.directory / "fresh"
     work.mkdir()
-    house.git(work, "init", "-q", "-b", "main")
+    daemon.git(work, "init", "-q", "-b", "main")
     (work / "f").write_text("x\n")
-    house.start()
-    house.ok("spawn", "fix", "-w", work, "--clone", "--wip", "--wait", "/shell cat f")
-    assert house.shell("fix") == "x\n"
+    daemon.start()
+    daemon.ok("spawn", "fix", "-w", work, "--clone", "--wip", "--wait", "/shell cat f")
+    assert daemon.shell("fix") == "x\n"

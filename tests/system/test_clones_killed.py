@@ -30,87 +30,87 @@ WORK = (
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_ten_agents_lose_nothing_and_the_repository_stays_as_it_is(house):
-    app = house.workspace("app", git=True)
+def test_ten_agents_lose_nothing_and_the_repository_stays_as_it_is(daemon):
+    app = daemon.workspace("app", git=True)
     (app / ".cursor").mkdir()
     (app / ".cursor" / "worktrees.json").write_text(json.dumps({"setup-worktree": ["true"]}))
     (app / ".gitignore").write_text("go\n")
-    house.git(app, "add", "-A")
-    house.git(app, "commit", "-qm", "set up")
+    daemon.git(app, "add", "-A")
+    daemon.git(app, "commit", "-qm", "set up")
     (app / "README.md").write_text("changed, and staged\n")
-    house.git(app, "add", "README.md")
+    daemon.git(app, "add", "README.md")
     (app / "README.md").write_text("changed once more\n")
-    before, refs = fingerprint(app), foreign_refs(house, app)
-    house.config.write_text("[clone]\nturns = 1\n")  # each keep deletes a ref
+    before, refs = fingerprint(app), foreign_refs(daemon, app)
+    daemon.config.write_text("[clone]\nturns = 1\n")  # each keep deletes a ref
 
     for name, point in zip(NAMES, MAKING, strict=True):
-        house.start(environment={KILL_AT: point})
-        house.ctl("spawn", name, "-w", app, "--clone", WORK.format(text=f"{name}-made"))
-        dies(house, point)
-        house.start()
-        if house.ctl("show", name).code:
-            house.ok("spawn", name, "-w", app, "--clone", WORK.format(text=f"{name}-made"))
-        waits_for(house, name, "running")
-        house.stop()
-    house.start()
-    let_go(house)
-    check(house, app, "made")
+        daemon.start(environment={KILL_AT: point})
+        daemon.ctl("spawn", name, "-w", app, "--clone", WORK.format(text=f"{name}-made"))
+        dies(daemon, point)
+        daemon.start()
+        if daemon.ctl("show", name).code:
+            daemon.ok("spawn", name, "-w", app, "--clone", WORK.format(text=f"{name}-made"))
+        waits_for(daemon, name, "running")
+        daemon.stop()
+    daemon.start()
+    let_go(daemon)
+    check(daemon, app, "made")
     for number, point in enumerate(KEEPING):
-        house.stop()
-        house.start(environment={KILL_AT: point})
+        daemon.stop()
+        daemon.start(environment={KILL_AT: point})
         for name in NAMES:
-            house.ok("send", name, WORK.format(text=f"{name}-{number}"))
-        let_go(house)
-        dies(house, point)
-        house.start()
-        check(house, app, str(number))
-    house.ok("end", *NAMES)
+            daemon.ok("send", name, WORK.format(text=f"{name}-{number}"))
+        let_go(daemon)
+        dies(daemon, point)
+        daemon.start()
+        check(daemon, app, str(number))
+    daemon.ok("end", *NAMES)
     for point in PRUNING:
-        house.stop()
-        house.start(environment={KILL_AT: point})
-        assert house.ctl("clones", "prune", "--yes", "--unlanded").code == 3, point
-        dies(house, point)
-        house.start()
-    house.ok("clones", "prune", "--yes", "--unlanded")
-    wait_until(lambda: house.ok("clones") == [], "the end of the trees")
-    assert [len(house.events(name, "clone:pruned")) for name in NAMES] == [1] * 10
-    assert_kept(house, app, str(len(KEEPING) - 1))
-    assert (fingerprint(app), foreign_refs(house, app)) == (before, refs)
-    assert house.git(app, "fsck", "--no-dangling") == ""
+        daemon.stop()
+        daemon.start(environment={KILL_AT: point})
+        assert daemon.ctl("clones", "prune", "--yes", "--unlanded").code == 3, point
+        dies(daemon, point)
+        daemon.start()
+    daemon.ok("clones", "prune", "--yes", "--unlanded")
+    wait_until(lambda: daemon.ok("clones") == [], "the end of the trees")
+    assert [len(daemon.events(name, "clone:pruned")) for name in NAMES] == [1] * 10
+    assert_kept(daemon, app, str(len(KEEPING) - 1))
+    assert (fingerprint(app), foreign_refs(daemon, app)) == (before, refs)
+    assert daemon.git(app, "fsck", "--no-dangling") == ""
     assert not (app / ".git" / "packed-refs.lock").exists()
 
 
-def foreign_refs(house, app):
-    listed = house.git(app, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
+def foreign_refs(daemon, app):
+    listed = daemon.git(app, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
     return [line for line in listed if not line.startswith("refs/substrat/")]
 
 
-def dies(house, point):
-    wait_until(lambda: house.process.poll() is not None, f"the daemon's death {point}")
+def dies(daemon, point):
+    wait_until(lambda: daemon.process.poll() is not None, f"the daemon's death {point}")
 
 
-def waits_for(house, name, state):
-    wait_until(lambda: house.show(name)["state"] == state, f"{name} being {state}", 60)
+def waits_for(daemon, name, state):
+    wait_until(lambda: daemon.show(name)["state"] == state, f"{name} being {state}", 60)
 
 
-def let_go(house):
+def let_go(daemon):
     """Free all turns at once."""
-    for tree in house.ok("clones"):
+    for tree in daemon.ok("clones"):
         Path(tree["path"], "go").touch()
 
 
-def check(house, app, text):
+def check(daemon, app, text):
     for name in NAMES:
-        waits_for(house, name, "idle")
-    assert_kept(house, app, text)
+        waits_for(daemon, name, "idle")
+    assert_kept(daemon, app, text)
 
 
-def assert_kept(house, app, text):
+def assert_kept(daemon, app, text):
     for name in NAMES:
-        said = house.git(app, "show", f"refs/substrat/{name}/head:same.txt", f"refs/substrat/{name}/wip:wip.txt")
+        said = daemon.git(app, "show", f"refs/substrat/{name}/head:same.txt", f"refs/substrat/{name}/wip:wip.txt")
         assert said.split() == [f"{name}-{text}"] * 2, (
             name,
             text,
-            house.shell(name),
-            [event["text"] for event in house.events(name)][-12:],
+            daemon.shell(name),
+            [event["text"] for event in daemon.events(name)][-12:],
         )
