@@ -13,38 +13,40 @@ __all__ = ["app"]
 FILE = ("-c", "protocol.file.allow=always")
 
 
-def repository(house, name, files):
+def repository(daemon, name, files):
     """A repository with one commit."""
-    work = house.workspace(name, git=True)
+    work = daemon.workspace(name, git=True)
     for path, text in files.items():
         (work / path).write_text(text)
-    git(house, work, "add", "-A")
-    git(house, work, "commit", "-qm", f"files of {name}")
+    git(daemon, work, "add", "-A")
+    git(daemon, work, "commit", "-qm", f"files of {name}")
     return work
 
 
 @pytest.fixture
-def nested(house, app):
+def nested(daemon, app):
     """`app` with the submodule `libs/json`, in which there is the submodule `inner`."""
-    inner, lib = repository(house, "inner", {"deep.txt": "deep\n"}), repository(house, "lib", {"lib.txt": "lib\n"})
-    git(house, lib, *FILE, "submodule", "--quiet", "add", str(inner), "inner")
-    git(house, lib, "commit", "-qm", "inner")
-    git(house, app, *FILE, "submodule", "--quiet", "add", str(lib), "libs/json")
-    git(house, app, *FILE, "submodule", "--quiet", "update", "--init", "--recursive")
-    git(house, app, "commit", "-qm", "libs/json")
+    inner, lib = repository(daemon, "inner", {"deep.txt": "deep\n"}), repository(daemon, "lib", {"lib.txt": "lib\n"})
+    git(daemon, lib, *FILE, "submodule", "--quiet", "add", str(inner), "inner")
+    git(daemon, lib, "commit", "-qm", "inner")
+    git(daemon, app, *FILE, "submodule", "--quiet", "add", str(lib), "libs/json")
+    git(daemon, app, *FILE, "submodule", "--quiet", "update", "--init", "--recursive")
+    git(daemon, app, "commit", "-qm", "libs/json")
     return app
 
 
-def test_submodules_are_there_at_the_commits_of_the_base_without_a_network(house, nested):
-    git(house, nested / "libs" / "json", "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "x", "--allow-empty")
-    house.start()
+def test_submodules_are_there_at_the_commits_of_the_base_without_a_network(daemon, nested):
+    git(
+        daemon, nested / "libs" / "json", "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "x", "--allow-empty"
+    )
+    daemon.start()
     look = (
         "cat libs/json/lib.txt libs/json/inner/deep.txt; git status --short; git submodule update --init --recursive; "
         "git submodule status --recursive | cut -c 1"
     )
-    house.spawn("fix", nested, f"/shell {look}", "--clone", "--network", "none")
-    assert house.shell("fix") == "lib\ndeep\n \n \n"
-    assert "x" in git(house, nested / "libs" / "json", "log", "-1", "--format=%s")
+    daemon.spawn("fix", nested, f"/shell {look}", "--clone", "--network", "none")
+    assert daemon.shell("fix") == "lib\ndeep\n \n \n"
+    assert "x" in git(daemon, nested / "libs" / "json", "log", "-1", "--format=%s")
 
 
 COMMIT = (
@@ -53,22 +55,22 @@ COMMIT = (
 )
 
 
-def test_a_submodules_commit_is_handed_over_as_a_bundle_and_the_superprojects_lands(house, nested):
-    house.start()
-    house.spawn("fix", nested, f"/shell {COMMIT}", "--clone", "--network", "none")
-    head = git(house, nested, "rev-parse", "refs/substrat/fix/head:libs/json")
-    bundle = house.directory / "json.bundle"
+def test_a_submodules_commit_is_handed_over_as_a_bundle_and_the_superprojects_lands(daemon, nested):
+    daemon.start()
+    daemon.spawn("fix", nested, f"/shell {COMMIT}", "--clone", "--network", "none")
+    head = git(daemon, nested, "rev-parse", "refs/substrat/fix/head:libs/json")
+    bundle = daemon.directory / "json.bundle"
     line = ("exec", "fix", "--", "git", "-C", "libs/json", "bundle", "create", "-", "mine", "--not", "--remotes")
-    bundle.write_bytes(house.follow(*line).communicate()[0])
-    git(house, nested / "libs" / "json", "-c", "transfer.fsckObjects=true", "fetch", "-q", str(bundle), "mine:mine")
-    at = git(house, nested, "rev-parse", "refs/substrat/fix/head")
-    house.ok("merge", "fix", "--accept", "libs/json", "--at", at)
-    git(house, nested, "submodule", "--quiet", "update")
-    assert git(house, nested / "libs" / "json", "rev-parse", "HEAD") == head
+    bundle.write_bytes(daemon.follow(*line).communicate()[0])
+    git(daemon, nested / "libs" / "json", "-c", "transfer.fsckObjects=true", "fetch", "-q", str(bundle), "mine:mine")
+    at = git(daemon, nested, "rev-parse", "refs/substrat/fix/head")
+    daemon.ok("merge", "fix", "--accept", "libs/json", "--at", at)
+    git(daemon, nested, "submodule", "--quiet", "update")
+    assert git(daemon, nested / "libs" / "json", "rev-parse", "HEAD") == head
     assert (nested / "libs" / "json" / "new.txt").read_text() == "new\n"
     # The person's branches are known in the clone at the next turn's start, so nothing is only there.
-    house.ok("send", "fix", "--wait", "/say done")
-    assert "its clone is removed" in house.ctl("rm", "fix").out
+    daemon.ok("send", "fix", "--wait", "/say done")
+    assert "its clone is removed" in daemon.ctl("rm", "fix").out
 
 
 LEFT = (
@@ -91,43 +93,43 @@ LEFT = (
         ),
     ],
 )
-def test_rm_leaves_a_clone_in_whose_submodules_something_is_that_is_nowhere_else(house, nested, deeds, told):
-    house.start()
-    house.spawn("fix", nested, f"/shell {deeds}", "--clone", "--network", "none")
-    said = house.ctl("rm", "fix")
+def test_rm_leaves_a_clone_in_whose_submodules_something_is_that_is_nowhere_else(daemon, nested, deeds, told):
+    daemon.start()
+    daemon.spawn("fix", nested, f"/shell {deeds}", "--clone", "--network", "none")
+    said = daemon.ctl("rm", "fix")
     assert "stays, because" in said.out + said.err, said
     assert told in said.out + said.err, said
 
 
-def test_a_clone_whose_submodules_are_as_they_were_goes(house, nested):
-    house.start()
-    house.spawn("fix", nested, "/shell ls", "--clone", "--network", "none")
-    assert "its clone is removed" in house.ctl("rm", "fix").out
+def test_a_clone_whose_submodules_are_as_they_were_goes(daemon, nested):
+    daemon.start()
+    daemon.spawn("fix", nested, "/shell ls", "--clone", "--network", "none")
+    assert "its clone is removed" in daemon.ctl("rm", "fix").out
 
 
 def lacking(nested, words):
     return f"begins in a clone in which {words} help later clones".replace("PATH", str(nested))
 
 
-def test_a_spawn_says_which_submodules_are_empty(house, nested):
-    house.start()
-    assert "notes" not in house.ok("spawn", "whole", "-w", nested, "--clone")
-    git(house, nested / "libs" / "json", "submodule", "--quiet", "deinit", "-f", "inner")
-    git(house, nested, *FILE, "submodule", "--quiet", "add", str(nested.parent / "inner"), "second")
-    git(house, nested, "commit", "-qm", "second")
-    (nested / ".git" / "modules" / "second").rename(house.home / "second")
-    (nested / ".git" / "modules" / "second").symlink_to(house.home / "second")
-    said = house.ok("spawn", "fix", "-w", nested, "--clone")["notes"]
+def test_a_spawn_says_which_submodules_are_empty(daemon, nested):
+    daemon.start()
+    assert "notes" not in daemon.ok("spawn", "whole", "-w", nested, "--clone")
+    git(daemon, nested / "libs" / "json", "submodule", "--quiet", "deinit", "-f", "inner")
+    git(daemon, nested, *FILE, "submodule", "--quiet", "add", str(nested.parent / "inner"), "second")
+    git(daemon, nested, "commit", "-qm", "second")
+    (nested / ".git" / "modules" / "second").rename(daemon.home / "second")
+    (nested / ".git" / "modules" / "second").symlink_to(daemon.home / "second")
+    said = daemon.ok("spawn", "fix", "-w", nested, "--clone")["notes"]
     link = "PATH/.git/modules/second is a link, which isn't followed"
     remedy = "`git -C PATH submodule update --init --recursive`"
     assert said == [lacking(nested, f"2 submodules are empty ({link}): {remedy}")]
-    house.ok("send", "fix", "--wait", "/shell ls -A second libs/json/inner")
-    assert house.shell("fix") == "libs/json/inner:\n\nsecond:\n"
+    daemon.ok("send", "fix", "--wait", "/shell ls -A second libs/json/inner")
+    assert daemon.shell("fix") == "libs/json/inner:\n\nsecond:\n"
 
 
 @pytest.mark.parametrize("filters", [git_lfs.INSTALLED, git_lfs.FILTERS])
-def test_lfs_files_are_whole_where_the_user_has_their_objects(house, nested, filters):
-    tools = house.directory / "tools"
+def test_lfs_files_are_whole_where_the_user_has_their_objects(daemon, nested, filters):
+    tools = daemon.directory / "tools"
     git_lfs.install(tools)
     lib, modules = nested / "libs" / "json", nested / ".git" / "modules"
     for top, common in ((lib, modules / "libs" / "json"), (nested, nested / ".git")):
@@ -135,53 +137,55 @@ def test_lfs_files_are_whole_where_the_user_has_their_objects(house, nested, fil
         (top / ".gitattributes").write_text("*.bin filter=lfs -text\n")
         (top / "a.bin").write_text(git_lfs.pointer(b"large\n"))
         (top / "b.bin").write_text(git_lfs.pointer(b"far\n"))
-        git(house, top, "add", "-A")
-        git(house, top, "commit", "-qm", "lfs")
+        git(daemon, top, "add", "-A")
+        git(daemon, top, "commit", "-qm", "lfs")
     for key, value in filters.items():
-        git(house, nested, "config", key, value)
-    house.start(config=f'[agent]\npath = ["{tools}"]\n', environment={"PATH": f"{tools}:{os.environ['PATH']}"})
-    said = house.ok("spawn", "fix", "-w", nested, "--clone", "--network", "none")["notes"]
+        git(daemon, nested, "config", key, value)
+    daemon.start(config=f'[agent]\npath = ["{tools}"]\n', environment={"PATH": f"{tools}:{os.environ['PATH']}"})
+    said = daemon.ok("spawn", "fix", "-w", nested, "--clone", "--network", "none")["notes"]
     assert said == [lacking(nested, "2 LFS files are pointers: `git -C PATH lfs pull`")]
     look = "cat a.bin libs/json/a.bin b.bin; git status --short; git -C libs/json status --short"
-    house.ok("send", "fix", "--wait", f"/shell {look}")
-    assert house.shell("fix") == "large\nlarge\n" + git_lfs.pointer(b"far\n")
-    assert "its clone is removed" in house.ctl("rm", "fix").out
+    daemon.ok("send", "fix", "--wait", f"/shell {look}")
+    assert daemon.shell("fix") == "large\nlarge\n" + git_lfs.pointer(b"far\n")
+    assert "its clone is removed" in daemon.ctl("rm", "fix").out
 
 
 @pytest.mark.skipif(shutil.which("git-lfs") is not None, reason="sandboxes have this machine's git-lfs")
-def test_lfs_files_are_pointers_without_git_lfs_in_the_sandbox(house, nested):
+def test_lfs_files_are_pointers_without_git_lfs_in_the_sandbox(daemon, nested):
     git_lfs.store(nested / ".git", b"large\n")
     (nested / ".gitattributes").write_text("*.bin filter=lfs -text\n")
     (nested / "a.bin").write_text(git_lfs.pointer(b"large\n"))
-    git(house, nested, "add", "-A")
-    git(house, nested, "commit", "-qm", "lfs")
-    house.start()
-    said = house.ctl("spawn", "fix", "-w", nested, "--clone").err
+    git(daemon, nested, "add", "-A")
+    git(daemon, nested, "commit", "-qm", "lfs")
+    daemon.start()
+    said = daemon.ctl("spawn", "fix", "-w", nested, "--clone").err
     assert lacking(nested, "1 LFS file is a pointer: `git -C PATH lfs pull`") in said
 
 
-def test_a_clone_of_a_linked_worktree_has_its_submodules(house, nested):
-    linked = house.directory / "linked"
-    git(house, nested, "worktree", "add", "-q", str(linked))
-    git(house, linked, *FILE, "submodule", "--quiet", "update", "--init", "--recursive")
+def test_a_clone_of_a_linked_worktree_has_its_submodules(daemon, nested):
+    linked = daemon.directory / "linked"
+    git(daemon, nested, "worktree", "add", "-q", str(linked))
+    git(daemon, linked, *FILE, "submodule", "--quiet", "update", "--init", "--recursive")
     (linked / "libs" / "json" / "lib.txt").write_text("newer\n")
-    git(house, linked / "libs" / "json", "commit", "-qam", "newer")
-    git(house, linked, "commit", "-qam", "newer")
-    house.start()
-    said = house.ok("spawn", "fix", "-w", linked, "--clone", "--network", "none")
-    house.ok("send", "fix", "--wait", "/shell cat libs/json/lib.txt libs/json/inner/deep.txt; git status --short")
-    assert (house.shell("fix"), said.get("notes")) == ("newer\ndeep\n", None)
+    git(daemon, linked / "libs" / "json", "commit", "-qam", "newer")
+    git(daemon, linked, "commit", "-qam", "newer")
+    daemon.start()
+    said = daemon.ok("spawn", "fix", "-w", linked, "--clone", "--network", "none")
+    daemon.ok("send", "fix", "--wait", "/shell cat libs/json/lib.txt libs/json/inner/deep.txt; git status --short")
+    assert (daemon.shell("fix"), said.get("notes")) == ("newer\ndeep\n", None)
 
 
-def test_commits_of_the_users_that_come_later_and_a_check_find_their_submodules(house, nested):
-    house.start()
-    house.spawn("fix", nested, "/say hi", "--clone", "--network", "none")
+def test_commits_of_the_users_that_come_later_and_a_check_find_their_submodules(daemon, nested):
+    daemon.start()
+    daemon.spawn("fix", nested, "/say hi", "--clone", "--network", "none")
     lib = nested / "libs" / "json"
     (lib / "lib.txt").write_text("newer\n")
-    git(house, lib, "commit", "-qam", "newer")
-    git(house, nested, "commit", "-qam", "newer")
-    house.ok("send", "fix", "--wait", "/shell git rebase -q workspace/main; git submodule update -q; cat libs/json/lib.txt")
-    assert house.shell("fix") == "newer\n"
-    house.ok("send", "fix", "--wait", "/shell echo x > x; git add x; git commit -qm x")
-    done = house.ctl("merge", "fix", "--check", "grep -q newer libs/json/lib.txt && git -C libs/json log -1")
+    git(daemon, lib, "commit", "-qam", "newer")
+    git(daemon, nested, "commit", "-qam", "newer")
+    daemon.ok(
+        "send", "fix", "--wait", "/shell git rebase -q workspace/main; git submodule update -q; cat libs/json/lib.txt"
+    )
+    assert daemon.shell("fix") == "newer\n"
+    daemon.ok("send", "fix", "--wait", "/shell echo x > x; git add x; git commit -qm x")
+    done = daemon.ctl("merge", "fix", "--check", "grep -q newer libs/json/lib.txt && git -C libs/json log -1")
     assert done.code == 0, done

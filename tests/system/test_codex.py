@@ -33,12 +33,12 @@ def package(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_codex_works_is_suspended_and_goes_on_with_its_memory(house, package):
-    work = house.workspace()
+def test_codex_works_is_suspended_and_goes_on_with_its_memory(daemon, package):
+    work = daemon.workspace()
     (codex,) = package.glob("vendor/*/bin/codex")
-    wrapper = house.program(WRAPPER.format(codex=str(codex)))
+    wrapper = daemon.program(WRAPPER.format(codex=str(codex)))
     shutil.copy(codex_model.__file__, wrapper.parent)
-    house.start(
+    daemon.start(
         config=f"""
         [agent]
         program = "codex"
@@ -48,27 +48,27 @@ def test_codex_works_is_suspended_and_goes_on_with_its_memory(house, package):
         binary = "{wrapper}"
     """
     )
-    house.ok("spawn", "anna", "-w", work, "go\n/shell echo hello > made; exit 3\n/tool whoami")
-    house.ok("spawn", "bert", "-w", work, "go\n/status 401")
-    turn = house.wait("anna")["turn"]
+    daemon.ok("spawn", "anna", "-w", work, "go\n/shell echo hello > made; exit 3\n/tool whoami")
+    daemon.ok("spawn", "bert", "-w", work, "go\n/status 401")
+    turn = daemon.wait("anna")["turn"]
     assert (turn["outcome"], turn["result"], turn["usage"]["inputTokens"]) == ("success", "prompts seen: 1", 300)
     assert (work / "made").read_text() == "hello\n"
-    shell, whoami = house.events("anna", "tool-call-completed")
+    shell, whoami = daemon.events("anna", "tool-call-completed")
     assert shell["text"] == "shell: echo hello > made; exit 3 → exit 3"
     (answer,) = whoami["raw"]["tool_call"].values()
     assert json.loads(answer["result"]["success"]["content"][0]["text"])["name"] == "anna"
-    assert "unexpected status 401" in house.wait("bert")["turn"]["error"]
-    assert len(house.events("bert", "connection:reconnecting")) == 5
+    assert "unexpected status 401" in daemon.wait("bert")["turn"]["error"]
+    assert len(daemon.events("bert", "connection:reconnecting")) == 5
 
-    first = house.show("anna")
-    house.ok("send", "anna", "go\n/shell echo begun > begun; until test -e end; do sleep 0.1; done")
+    first = daemon.show("anna")
+    daemon.ok("send", "anna", "go\n/shell echo begun > begun; until test -e end; do sleep 0.1; done")
     wait_until((work / "begun").exists, "the second turn")
-    house.ok("suspend", "anna")
+    daemon.ok("suspend", "anna")
     (work / "end").touch()
-    house.ok("resume", "anna")
-    house.ok("wait", "anna", "--timeout", "120")
-    after = house.show("anna")
+    daemon.ok("resume", "anna")
+    daemon.ok("wait", "anna", "--timeout", "120")
+    after = daemon.show("anna")
     assert (after["session_id"], after["turn"]["outcome"]) == (first["session_id"], "success")
-    house.ok("send", "anna", "go on", "--wait")
-    last = house.show("anna")["turn"]
+    daemon.ok("send", "anna", "go on", "--wait")
+    last = daemon.show("anna")["turn"]
     assert (last["result"], last["usage"]["inputTokens"]) == ("prompts seen: 3", 100)

@@ -14,14 +14,14 @@ from substrat.daemon.state import backup
 from substrat.daemon.state.schema import SCHEMA_VERSION
 
 
-def held_and_killed(house, before=""):
+def held_and_killed(daemon, before=""):
     """Two agents with running turns, and a daemon that was killed meanwhile; returns the workspace and anna's turn."""
-    house.start()
-    work = house.workspace()
-    house.held("anna", work, before=before)
-    house.held("bert", work)
-    directory = house.agents_directory(house.show("anna")) / "turns" / "1"
-    house.kill()
+    daemon.start()
+    work = daemon.workspace()
+    daemon.held("anna", work, before=before)
+    daemon.held("bert", work)
+    directory = daemon.agents_directory(daemon.show("anna")) / "turns" / "1"
+    daemon.kill()
     return work, directory
 
 
@@ -65,40 +65,40 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("ended", [False, True], ids=["running", "ended"])
-def test_a_turns_damage_is_its_own(house, until, ended):
+def test_a_turns_damage_is_its_own(daemon, until, ended):
     """Each of several turns is damaged in another way; all of them end, and another agent's as if nothing were."""
-    house.start(config="[turns]\nmax_running = 20\n")
-    work = house.workspace()
+    daemon.start(config="[turns]\nmax_running = 20\n")
+    work = daemon.workspace()
     names = {f"agent-{number}": kind for number, kind in enumerate(DAMAGE)}
     for name in (*names, "bert"):
-        house.held(name, work, before="/say before\n")
-    directories = {name: house.agents_directory(house.show(name)) / "turns" / "1" for name in names}
-    house.kill()
+        daemon.held(name, work, before="/say before\n")
+    directories = {name: daemon.agents_directory(daemon.show(name)) / "turns" / "1" for name in names}
+    daemon.kill()
     if ended:
-        house.kill_sandboxed()
+        daemon.kill_sandboxed()
     for name, kind in names.items():
         DAMAGE[kind](directories[name])
-    house.start()
+    daemon.start()
     (work / "go").touch()
-    others = house.wait("bert")
+    others = daemon.wait("bert")
     assert others["turn"]["outcome"] in ({"lost", "error", "success"} if ended else {"success"})
     for name, kind in names.items():
-        agent = house.wait(name)
+        agent = daemon.wait(name)
         assert agent["turn"]["outcome"] in {"lost", "error", "success"}, kind
         assert agent["turn"]["error"] or agent["turn"]["outcome"] == "success", kind
         if not (kind == "status is garbage" and not ended):  # its running sandbox writes more to it
             place = directories[name].parent.parent
-            assert any(str(place) in event["text"] for event in house.events(name, "state:damaged")), kind
-            kept = {entry.name for entry in (house.state / "damaged").iterdir()}
+            assert any(str(place) in event["text"] for event in daemon.events(name, "state:damaged")), kind
+            kept = {entry.name for entry in (daemon.state / "damaged").iterdir()}
             assert "gone" in kind or any(agent["id"] in entry for entry in kept), (kind, kept)
-    until(lambda: not house.sandboxed(), "the end of all sandboxes")
+    until(lambda: not daemon.sandboxed(), "the end of all sandboxes")
     # They go on with a new turn, and a further daemon has nothing to say.
     for name, kind in names.items():
-        house.ok("resume", name, "/say again", "--wait")
-        assert house.show(name)["turn"]["outcome"] == "success", kind
-    house.stop()
-    house.start()
-    assert {agent["name"]: agent["state"] for agent in house.ok("ls")} == {
+        daemon.ok("resume", name, "/say again", "--wait")
+        assert daemon.show(name)["turn"]["outcome"] == "success", kind
+    daemon.stop()
+    daemon.start()
+    assert {agent["name"]: agent["state"] for agent in daemon.ok("ls")} == {
         **dict.fromkeys(names, "idle"), "bert": others["state"]
     }  # fmt: skip
 
@@ -121,50 +121,50 @@ NOTE_DAMAGE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_damaged_note_for_the_next_daemon_stops_nobody(house):
+def test_a_damaged_note_for_the_next_daemon_stops_nobody(daemon):
     """Each of several running turns has another of its notes damaged; the daemon starts, and all of them end well.
 
     `tests/daemon/turns/test_damage.py` tries every damage with every note.
     """
     damages = dict(zip(NOTES, itertools.cycle(NOTE_DAMAGE), strict=False))
-    house.start()
-    work = house.workspace(git=True)
-    house.spawn("bert", house.workspace("other"), "/say hello")
+    daemon.start()
+    work = daemon.workspace(git=True)
+    daemon.spawn("bert", daemon.workspace("other"), "/say hello")
     turns = {
-        name: house.agents_directory(house.held(name, work, "--network", "filtered")) / "turns" / "1" for name in NOTES
+        name: daemon.agents_directory(daemon.held(name, work, "--network", "filtered")) / "turns" / "1" for name in NOTES
     }
-    house.kill()
+    daemon.kill()
     for name, directory in turns.items():
         (directory / name).unlink(missing_ok=True)
         NOTE_DAMAGE[damages[name]](directory / name)
-    house.start()
-    done = house.ctl("send", "bert", "/say fine", "--wait", "--timeout", "30")
-    assert done.out.strip() == "fine", (done, house.log)
+    daemon.start()
+    done = daemon.ctl("send", "bert", "/say fine", "--wait", "--timeout", "30")
+    assert done.out.strip() == "fine", (done, daemon.log)
     (work / "go").touch()
     for name, directory in turns.items():
-        assert house.wait(name)["turn"]["result"] == "freed", name
-        (event,) = house.events(name, "state:damaged")
+        assert daemon.wait(name)["turn"]["result"] == "freed", name
+        (event,) = daemon.events(name, "state:damaged")
         assert f"{directory / name} " in event["text"]
-        assert f"{house.state}/damaged" in event["text"]
-    assert "Traceback" not in house.log
+        assert f"{daemon.state}/damaged" in event["text"]
+    assert "Traceback" not in daemon.log
     for name in NOTES:
-        house.ok("send", name, "/say again")
+        daemon.ok("send", name, "/say again")
     for name in NOTES:
-        assert house.wait(name)["turn"]["result"] == "again", name
+        assert daemon.wait(name)["turn"]["result"] == "again", name
 
 
-def test_output_that_was_cut_is_told(house, until):
-    work, directory = held_and_killed(house, before="/say before\n")
-    other = house.agents_directory(house.start().held("carl", work, before="/say before\n")) / "turns" / "1"
-    house.kill()
+def test_output_that_was_cut_is_told(daemon, until):
+    work, directory = held_and_killed(daemon, before="/say before\n")
+    other = daemon.agents_directory(daemon.start().held("carl", work, before="/say before\n")) / "turns" / "1"
+    daemon.kill()
     os.truncate(directory / "stdout", 0)
     os.truncate(other / "stdout", 10)
-    house.start()
+    daemon.start()
     (work / "go").touch()
-    assert house.wait("bert")["turn"]["result"] == "freed"
+    assert daemon.wait("bert")["turn"]["result"] == "freed"
     for name, size in (("anna", 0), ("carl", 10)):
-        house.wait(name)
-        (event,) = house.events(name, "turn:output-truncated")
+        daemon.wait(name)
+        (event,) = daemon.events(name, "turn:output-truncated")
         assert f"to {size} bytes" in event["text"]
 
 
@@ -181,36 +181,36 @@ ROWS = [
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_an_agent_whose_records_are_damaged_is_set_aside(house, until):
-    house.start(config="[turns]\nmax_running = 20\n")
-    work = house.workspace()
+def test_an_agent_whose_records_are_damaged_is_set_aside(daemon, until):
+    daemon.start(config="[turns]\nmax_running = 20\n")
+    work = daemon.workspace()
     names = [f"agent-{number}" for number in range(len(ROWS))]
     for name in (*names, "bert"):
-        house.held(name, work)
-    directories = [house.agents_directory(house.show(name)) for name in names]
-    house.kill()
-    db = sqlite3.connect(house.state / "substrat.db")
+        daemon.held(name, work)
+    directories = [daemon.agents_directory(daemon.show(name)) for name in names]
+    daemon.kill()
+    db = sqlite3.connect(daemon.state / "substrat.db")
     for name, command in zip(names, ROWS, strict=True):
         assert db.execute(command.format(name)).rowcount == 1, command
     db.commit()
     db.close()
-    house.start()
+    daemon.start()
     (work / "go").touch()
-    assert house.wait("bert")["turn"]["result"] == "freed"
-    assert [agent["name"] for agent in house.ok("ls")] == ["bert"]
-    told = [line for line in house.log.splitlines() if "agent set aside" in line]
+    assert daemon.wait("bert")["turn"]["result"] == "freed"
+    assert [agent["name"] for agent in daemon.ok("ls")] == ["bert"]
+    told = [line for line in daemon.log.splitlines() if "agent set aside" in line]
     for name, command in zip(names, ROWS, strict=True):
         assert any(name in line for line in told), command
-    until(lambda: not house.sandboxed(), "the end of their sandboxes, which no daemon looks after")
-    with house.wire() as wire:
+    until(lambda: not daemon.sandboxed(), "the end of their sandboxes, which no daemon looks after")
+    with daemon.wire() as wire:
         assert wire.call("daemon.status")["damaged"] == len(ROWS)
-    assert f"{len(ROWS)} more were set aside" in house.ctl("doctor").out
+    assert f"{len(ROWS)} more were set aside" in daemon.ctl("doctor").out
     assert all((directory / "turns" / "1").exists() for directory in directories)
-    house.spawn(names[0], work, "another of that name")
-    house.stop()
-    house.start()
-    assert "agent set aside" not in house.log
-    with house.wire() as wire:
+    daemon.spawn(names[0], work, "another of that name")
+    daemon.stop()
+    daemon.start()
+    assert "agent set aside" not in daemon.log
+    with daemon.wire() as wire:
         assert wire.call("daemon.status")["damaged"] == len(ROWS)
 
 
@@ -223,24 +223,24 @@ UPDATE events SET kind = CAST(x'ff41' AS TEXT), time = 1e300 WHERE cursor = (SEL
 """
 
 
-def test_damaged_rows_of_no_agent_are_set_aside_alone(house):
-    house.start()
-    work = house.workspace()
-    house.spawn("anna", work, "/say hello")
-    house.stop()
-    db = sqlite3.connect(house.state / "substrat.db")
+def test_damaged_rows_of_no_agent_are_set_aside_alone(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/say hello")
+    daemon.stop()
+    db = sqlite3.connect(daemon.state / "substrat.db")
     db.executescript(SINGLE)
     db.close()
-    house.start()
-    assert house.ok("inbox") == []
-    first, *rest = house.ctl("events", "--json").lines
+    daemon.start()
+    assert daemon.ok("inbox") == []
+    first, *rest = daemon.ctl("events", "--json").lines
     assert first["text"] == "[this event's record is damaged]"
     assert rest
-    house.ok("send", "anna", "/say again", "--wait")
-    assert [agent["name"] for agent in house.ok("ls")] == ["anna"]
-    assert house.state.exists()
-    assert house.log.count("agent set aside") + house.log.count("row set aside") == 4
-    assert "Traceback" not in house.log
+    daemon.ok("send", "anna", "/say again", "--wait")
+    assert [agent["name"] for agent in daemon.ok("ls")] == ["anna"]
+    assert daemon.state.exists()
+    assert daemon.log.count("agent set aside") + daemon.log.count("row set aside") == 4
+    assert "Traceback" not in daemon.log
 
 
 def cut(path):
@@ -263,86 +263,86 @@ DATABASES = {
 }
 
 
-def test_a_damaged_database_is_refused_until_a_person_says_so(house):
-    house.start()
-    work = house.workspace()
-    session = house.spawn("anna", work, "/say remember me")["session_id"]
-    house.stop()
-    path, sound = house.state / "substrat.db", house.directory / "sound"
-    house.start(arguments=["--set-aside-damaged-state"])
-    assert [agent["name"] for agent in house.ok("ls")] == ["anna"], "it does nothing to a sound database"
-    assert not (house.state / "damaged").exists()
-    house.stop()
+def test_a_damaged_database_is_refused_until_a_person_says_so(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    session = daemon.spawn("anna", work, "/say remember me")["session_id"]
+    daemon.stop()
+    path, sound = daemon.state / "substrat.db", daemon.directory / "sound"
+    daemon.start(arguments=["--set-aside-damaged-state"])
+    assert [agent["name"] for agent in daemon.ok("ls")] == ["anna"], "it does nothing to a sound database"
+    assert not (daemon.state / "damaged").exists()
+    daemon.stop()
     shutil.copyfile(path, sound)
     for kind, damage in DATABASES.items():
         shutil.copyfile(sound, path)
         damage(path)
         before = path.read_bytes() if path.is_file() else None
-        code, said = house.refused()
+        code, said = daemon.refused()
         assert (code, len(said.splitlines())) == (1, 1), (kind, said)
-        assert f"`substratd --set-aside-damaged-state --state-dir {house.state}`" in said, kind
+        assert f"`substratd --set-aside-damaged-state --state-dir {daemon.state}`" in said, kind
         assert (path.read_bytes() if path.is_file() else None) == before, kind
-        assert not (house.state / "damaged").exists(), kind
-        house.start(arguments=["--set-aside-damaged-state"])
-        assert house.ok("ls") == [], kind
-        (kept,) = (house.state / "damaged").iterdir()
+        assert not (daemon.state / "damaged").exists(), kind
+        daemon.start(arguments=["--set-aside-damaged-state"])
+        assert daemon.ok("ls") == [], kind
+        (kept,) = (daemon.state / "damaged").iterdir()
         assert "substrat.db" in {entry.name for entry in kept.iterdir()}, kind
         if before is not None:
             assert (kept / "substrat.db").read_bytes() == before, kind
         for word in ("anna", session, str(work)):
-            assert word in house.log, kind
-        house.stop()
-        shutil.rmtree(house.state / "damaged")
+            assert word in daemon.log, kind
+        daemon.stop()
+        shutil.rmtree(daemon.state / "damaged")
     # Its files tell enough to go on with the chat.
-    house.start()
-    house.ok("spawn", "anna", "-w", work, "--adopt", session)
-    done = house.ctl("send", "anna", "/recall", "--wait", "--json")
+    daemon.start()
+    daemon.ok("spawn", "anna", "-w", work, "--adopt", session)
+    done = daemon.ctl("send", "anna", "/recall", "--wait", "--json")
     assert "remember me" in done.out
 
 
-def test_a_damaged_database_is_gone_back_from_to_its_copy(house):
-    house.start()
-    work = house.workspace()
+def test_a_damaged_database_is_gone_back_from_to_its_copy(daemon):
+    daemon.start()
+    work = daemon.workspace()
     for name in ("anna", "removed"):
-        house.spawn(name, work, "/say remember me")
-    house.held("busy", work)
-    backup.make(str(house.state / "substrat.db"))
+        daemon.spawn(name, work, "/say remember me")
+    daemon.held("busy", work)
+    backup.make(str(daemon.state / "substrat.db"))
     (work / "go").touch()
-    house.wait("busy")
-    house.ok("end", "removed")
-    house.ok("rm", "removed")
-    session = house.spawn("bert", work, "/say I am newer")["session_id"]
-    house.ok("send", "anna", "/say a second turn", "--wait")
-    cursor = house.ctl("events", "--json").lines[-1]["cursor"]
-    house.stop()
-    scribble(house.state / "substrat.db")
-    _, said = house.refused()
+    daemon.wait("busy")
+    daemon.ok("end", "removed")
+    daemon.ok("rm", "removed")
+    session = daemon.spawn("bert", work, "/say I am newer")["session_id"]
+    daemon.ok("send", "anna", "/say a second turn", "--wait")
+    cursor = daemon.ctl("events", "--json").lines[-1]["cursor"]
+    daemon.stop()
+    scribble(daemon.state / "substrat.db")
+    _, said = daemon.refused()
     assert f"go back to the copy of {time.strftime('%Y-%m-%d', time.gmtime())}" in said
-    assert f", {house.state}/backup/substrat.db, with `substratd --set-aside-damaged-state" in said
-    house.start(arguments=["--set-aside-damaged-state"])
-    assert sorted(agent["name"] for agent in house.ok("ls")) == ["anna", "busy", "removed"]
-    assert house.wait("busy")["turn"]["result"] == "freed"
+    assert f", {daemon.state}/backup/substrat.db, with `substratd --set-aside-damaged-state" in said
+    daemon.start(arguments=["--set-aside-damaged-state"])
+    assert sorted(agent["name"] for agent in daemon.ok("ls")) == ["anna", "busy", "removed"]
+    assert daemon.wait("busy")["turn"]["result"] == "freed"
     # An agent and a turn that came after the copy are told.
-    assert f"substratctl spawn bert -w {work} --adopt {session}" in house.log
-    (event,) = house.events("anna", "state:damaged")
+    assert f"substratctl spawn bert -w {work} --adopt {session}" in daemon.log
+    (event,) = daemon.events("anna", "state:damaged")
     assert "a turn 2 that isn't in the records" in event["text"]
     assert event["cursor"] > cursor
-    house.stop()
-    house.start()
-    house.ok("send", "anna", "/recall", "--wait")
-    assert "remember me" in house.show("anna")["turn"]["result"]
-    assert house.ctl("send", "removed", "/say still works", "--wait").out == "still works\n"
+    daemon.stop()
+    daemon.start()
+    daemon.ok("send", "anna", "/recall", "--wait")
+    assert "remember me" in daemon.show("anna")["turn"]["result"]
+    assert daemon.ctl("send", "removed", "/say still works", "--wait").out == "still works\n"
 
 
-def test_the_option_does_nothing_to_a_newer_database(house):
-    house.start()
-    house.stop()
-    path = house.state / "substrat.db"
+def test_the_option_does_nothing_to_a_newer_database(daemon):
+    daemon.start()
+    daemon.stop()
+    path = daemon.state / "substrat.db"
     db = sqlite3.connect(path)
     db.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
     db.close()
     before = path.read_bytes()
-    code, said = house.refused(arguments=["--set-aside-damaged-state"])
+    code, said = daemon.refused(arguments=["--set-aside-damaged-state"])
     assert (code, "newer" in said) == (1, True)
     assert path.read_bytes() == before
-    assert not [entry.name for entry in house.state.iterdir() if entry.name.startswith("substrat.db-")]
+    assert not [entry.name for entry in daemon.state.iterdir() if entry.name.startswith("substrat.db-")]

@@ -14,111 +14,111 @@ while True:
 LIMIT = "[disk]\nturn_output = 1000000\n[turns]\nstop_grace = 0.2\n"
 
 
-def test_a_turn_that_writes_too_much_is_stopped_and_says_so(house):
-    house.start(agent=house.program(FLOOD), config=LIMIT)
-    work = house.workspace()
+def test_a_turn_that_writes_too_much_is_stopped_and_says_so(daemon):
+    daemon.start(agent=daemon.program(FLOOD), config=LIMIT)
+    work = daemon.workspace()
     for name, descriptor in (("anna", "1"), ("bert", "2")):
-        done = house.ctl("spawn", name, "-w", work, "--wait", descriptor)
+        done = daemon.ctl("spawn", name, "-w", work, "--wait", descriptor)
         assert done.code == 5
-        turn = house.show(name)["turn"]
+        turn = daemon.show(name)["turn"]
         assert turn["outcome"] == "error"
         assert "1000000 bytes" in turn["error"]
         assert "disk.turn_output" in turn["error"]
-        assert not house.sandboxed()
-        assert house.show(name)["state"] == "failed"
+        assert not daemon.sandboxed()
+        assert daemon.show(name)["state"] == "failed"
 
 
-def test_many_short_lines_are_too_much_too(house):
+def test_many_short_lines_are_too_much_too(daemon):
     """Each is an event, which costs the state more than its bytes."""
-    house.start(agent=house.program('begin()\nos.write(1, b"{}\\n" * 100_000)\nfinish()\n'), config=LIMIT)
-    agent = house.spawn("anna", house.workspace(), "x")
+    daemon.start(agent=daemon.program('begin()\nos.write(1, b"{}\\n" * 100_000)\nfinish()\n'), config=LIMIT)
+    agent = daemon.spawn("anna", daemon.workspace(), "x")
     assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
     assert "disk.turn_output" in agent["turn"]["error"]
-    assert len(house.events("anna")) < 5000
-    (note,) = house.events("anna", "turn:output-unread")
+    assert len(daemon.events("anna")) < 5000
+    (note,) = daemon.events("anna", "turn:output-unread")
     assert "too much to be read" in note["text"]
 
 
-def test_the_limit_holds_for_a_turn_that_the_daemon_found_running(house, until):
+def test_the_limit_holds_for_a_turn_that_the_daemon_found_running(daemon, until):
     source = 'begin()\nmark("ready")\nwait_for("go")\nfor _ in range(200):\n    say("x" * 10000)\nsignal.pause()\n'
-    house.start(agent=house.program(source), config=LIMIT)
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
+    daemon.start(agent=daemon.program(source), config=LIMIT)
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "x")
     until((work / "ready").exists, "the start")
-    house.kill()
+    daemon.kill()
     (work / "go").touch()
-    house.start()
-    agent = house.wait("anna")
+    daemon.start()
+    agent = daemon.wait("anna")
     assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
     assert "disk.turn_output" in agent["turn"]["error"]
 
 
-def test_compressed_output_is_byte_for_byte_what_it_was_and_goes_when_it_is_old(house, until):
-    house.start(config="[disk]\ncompress_after = 0\n")
-    work = house.workspace()
-    house.spawn("anna", work, "/emit 200 1000")
-    directory = house.agents_directory(house.show("anna")) / "turns" / "1"
-    before = house.ctl("logs", "anna", "--raw").raw
+def test_compressed_output_is_byte_for_byte_what_it_was_and_goes_when_it_is_old(daemon, until):
+    daemon.start(config="[disk]\ncompress_after = 0\n")
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/emit 200 1000")
+    directory = daemon.agents_directory(daemon.show("anna")) / "turns" / "1"
+    before = daemon.ctl("logs", "anna", "--raw").raw
     assert before == (directory / "stdout").read_bytes()
-    house.ok("send", "anna", "more", "--wait")
+    daemon.ok("send", "anna", "more", "--wait")
     until((directory / "stdout.z").exists, "the compression")
     until(lambda: not (directory / "stdout").exists(), "the end of what was compressed")
-    assert house.ctl("logs", "anna", "--raw").raw.startswith(before)
-    house.stop()
-    house.start()
-    assert house.ctl("logs", "anna", "--raw").raw.startswith(before)
-    house.stop()
-    house.start(config="[disk]\nkeep = 0.001\n")
+    assert daemon.ctl("logs", "anna", "--raw").raw.startswith(before)
+    daemon.stop()
+    daemon.start()
+    assert daemon.ctl("logs", "anna", "--raw").raw.startswith(before)
+    daemon.stop()
+    daemon.start(config="[disk]\nkeep = 0.001\n")
     until(lambda: not directory.exists(), "the drop")
-    until(lambda: not house.ctl("logs", "anna", "--raw").raw.startswith(before), "the end of its events")
-    (dropped,) = house.events("anna", "history:dropped")
+    until(lambda: not daemon.ctl("logs", "anna", "--raw").raw.startswith(before), "the end of its events")
+    (dropped,) = daemon.events("anna", "history:dropped")
     assert "turn 1 was dropped" in dropped["text"]
-    assert house.ok("show", "anna")["turn"]["number"] == 2
-    until(lambda: not any((house.state / "trash").iterdir()), "the emptying of the trash")
+    assert daemon.ok("show", "anna")["turn"]["number"] == 2
+    until(lambda: not any((daemon.state / "trash").iterdir()), "the emptying of the trash")
 
 
-def test_turns_wait_while_the_disk_is_nearly_full_and_start_when_it_is_not(house, until):
-    house.start(config=f"[disk]\nfree = {1 << 60}\n")
-    house.ok("spawn", "anna", "-w", house.workspace(), "hello")
-    listed = house.ctl("ls")
+def test_turns_wait_while_the_disk_is_nearly_full_and_start_when_it_is_not(daemon, until):
+    daemon.start(config=f"[disk]\nfree = {1 << 60}\n")
+    daemon.ok("spawn", "anna", "-w", daemon.workspace(), "hello")
+    listed = daemon.ctl("ls")
     assert "  held  " in listed.out
     assert "disk.free" in listed.error
-    (event,) = house.events("anna", "turn:waiting")
+    (event,) = daemon.events("anna", "turn:waiting")
     assert "disk.free" in event["text"]
-    assert house.log.count("no turn starts") == 1
-    with house.wire() as wire:
+    assert daemon.log.count("no turn starts") == 1
+    with daemon.wire() as wire:
         assert "disk.free" in wire.call("daemon.status")["waiting_for"]
-    house.stop()
-    house.start()  # the next daemon says it as well
-    assert len(house.events("anna", "turn:waiting")) == 2
-    house.config.write_text("")
-    house.process.send_signal(signal.SIGHUP)
-    assert house.wait("anna")["turn"]["result"] == "hello"
-    with house.wire() as wire:
+    daemon.stop()
+    daemon.start()  # the next daemon says it as well
+    assert len(daemon.events("anna", "turn:waiting")) == 2
+    daemon.config.write_text("")
+    daemon.process.send_signal(signal.SIGHUP)
+    assert daemon.wait("anna")["turn"]["result"] == "hello"
+    with daemon.wire() as wire:
         assert wire.call("daemon.status")["waiting_for"] is None
-    assert house.ctl("ls").err == ""
+    assert daemon.ctl("ls").err == ""
 
 
 @pytest.mark.slow
-def test_a_daemon_killed_while_it_sweeps_loses_nothing(house, until):
+def test_a_daemon_killed_while_it_sweeps_loses_nothing(daemon, until):
     """Whatever instant it is killed at, every turn's output is there whole, as it was or compressed."""
-    house.start(config="[disk]\ncompress_after = 1000000\n")
-    work = house.workspace()
-    house.spawn("anna", work, "/emit 300 5000")
+    daemon.start(config="[disk]\ncompress_after = 1000000\n")
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/emit 300 5000")
     for _ in range(4):
-        house.ok("send", "anna", "/emit 300 5000", "--wait")
-    before = house.ctl("logs", "anna", "--raw").raw
-    turns = house.agents_directory(house.show("anna")) / "turns"
-    house.kill()
-    house.config.write_text("[disk]\ncompress_after = 0\n")
+        daemon.ok("send", "anna", "/emit 300 5000", "--wait")
+    before = daemon.ctl("logs", "anna", "--raw").raw
+    turns = daemon.agents_directory(daemon.show("anna")) / "turns"
+    daemon.kill()
+    daemon.config.write_text("[disk]\ncompress_after = 0\n")
     for done in range(1, 5):
-        house.launch()
+        daemon.launch()
         until(lambda done=done: len(list(turns.glob("*/stdout.z*"))) >= done, "a compression")
-        house.process = house._started[-1]
-        house.kill()
-    house.start()
-    assert house.ctl("logs", "anna", "--raw").raw == before
+        daemon.process = daemon._started[-1]
+        daemon.kill()
+    daemon.start()
+    assert daemon.ctl("logs", "anna", "--raw").raw == before
     until(lambda: len(list(turns.glob("*/stdout.z"))) == 4, "the compression of all but the newest")
     until(lambda: not list(turns.glob("*/*.part")), "the removal of what was left over")
     until(lambda: [path.parent.name for path in turns.glob("*/stdout")] == ["5"], "the end of what was compressed")
-    assert house.ctl("logs", "anna", "--raw").raw == before
+    assert daemon.ctl("logs", "anna", "--raw").raw == before

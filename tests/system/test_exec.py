@@ -32,24 +32,24 @@ print(json.dumps({
 """
 
 
-def look(house, name, *before):
-    done = house.ctl("exec", name, "--", *before, "/usr/bin/python3", "-c", LOOK)
+def look(daemon, name, *before):
+    done = daemon.ctl("exec", name, "--", *before, "/usr/bin/python3", "-c", LOOK)
     assert done.code == 0, done
     return done.json
 
 
-def shell(house, line, **how):
+def shell(daemon, line, **how):
     """Run a line of bash's, in which EXEC runs a command in anna's sandbox."""
-    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), EXEC="substratctl exec anna --")
+    environment = daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket), EXEC="substratctl exec anna --")
     environment["PATH"] = f"{PROGRAMS}:{environment['PATH']}"
-    how = {"env": environment, "capture_output": True, "cwd": house.directory, "timeout": PATIENCE, **how}
+    how = {"env": environment, "capture_output": True, "cwd": daemon.directory, "timeout": PATIENCE, **how}
     return subprocess.run(["bash", "-c", line], check=False, **how)
 
 
-def left_over(house):
+def left_over(daemon):
     """Files and sandboxes that visits have left."""
-    visits = [*house.state.glob("visits/*"), *house.runtime.glob("visits/*")]
-    return [*visits, *house.runtime.glob("exec-*"), *house.sandboxed()]
+    visits = [*daemon.state.glob("visits/*"), *daemon.runtime.glob("visits/*")]
+    return [*visits, *daemon.runtime.glob("exec-*"), *daemon.sandboxed()]
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def anna(shared):
     return shared
 
 
-def test_a_sandbox_exactly_like_the_agents(house):
-    running, work = house, house.workspace(git=True)
+def test_a_sandbox_exactly_like_the_agents(daemon):
+    running, work = daemon, daemon.workspace(git=True)
     (work / "look.py").write_text(LOOK)
     run = "subprocess.run(['/usr/bin/python3', 'look.py'], capture_output=True, text=True)"
     agent = running.program(f"begin()\nmark('seen', {run}.stdout)\nfinish()")
@@ -232,17 +232,17 @@ def test_refusals(anna):
     assert left_over(anna) == []
 
 
-def test_without_bubblewrap_or_a_daemon(house):
-    work = house.workspace()
-    house.start()
-    house.spawn("anna", work)
-    house.stop()
-    house.start(config="[sandbox]\nbwrap = '/nonexistent/bwrap'\n")
-    done = house.ctl("exec", "anna", "--", "true")
+def test_without_bubblewrap_or_a_daemon(daemon):
+    work = daemon.workspace()
+    daemon.start()
+    daemon.spawn("anna", work)
+    daemon.stop()
+    daemon.start(config="[sandbox]\nbwrap = '/nonexistent/bwrap'\n")
+    done = daemon.ctl("exec", "anna", "--", "true")
     assert done.code == 1
     assert "there is no bubblewrap at /nonexistent/bwrap: apt install bubblewrap" in done.error
-    house.stop()
-    assert house.ctl("exec", "anna", "--", "true").code == 3
+    daemon.stop()
+    assert daemon.ctl("exec", "anna", "--", "true").code == 3
 
 
 def test_nothing_is_left(anna, until):
@@ -269,12 +269,12 @@ def test_it_works_beside_a_running_turn(anna, until):
     until(lambda: not (work / ".cursor").exists())
 
 
-def speak(house, name, *messages):
+def speak(daemon, name, *messages):
     """Speak to the companion in an agent's sandbox as its mcp.json says, and return the answers."""
     server = "json.load(open('.cursor/mcp.json'))['mcpServers']['substrat']"
     start = f"import json, os; s = {server}; os.execve(s['command'], [s['command'], *s['args']], s['env'])"
     lines = [message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages]
-    done = house.ctl("exec", name, "--", "/usr/bin/python3", "-c", start, stdin=b"\n".join(lines))
+    done = daemon.ctl("exec", name, "--", "/usr/bin/python3", "-c", start, stdin=b"\n".join(lines))
     assert done.code == 0, done
     return [json.loads(line) for line in done.out.splitlines()]
 

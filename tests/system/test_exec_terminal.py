@@ -14,10 +14,10 @@ __all__ = ["anna"]
 class Screen:
     """A program on a terminal of its own."""
 
-    def __init__(self, house, *arguments, program=PROGRAMS / "substratctl"):
+    def __init__(self, daemon, *arguments, program=PROGRAMS / "substratctl"):
         self.pid, self.master = pty.fork()
         if self.pid == 0:
-            environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), TERM="xterm")
+            environment = daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket), TERM="xterm")
             os.execve(program, [program, *arguments], environment)
         self.shown = ""
 
@@ -45,9 +45,9 @@ class Screen:
         return os.waitstatus_to_exitcode(status)
 
 
-def on_a_terminal(house, line):
+def on_a_terminal(daemon, line):
     """Run a line of bash's on a terminal, in which EXEC runs a command in anna's sandbox."""
-    return Screen(house, "-c", f"PATH='{PROGRAMS}':$PATH; EXEC='substratctl exec anna --'; {line}", program="/bin/bash")
+    return Screen(daemon, "-c", f"PATH='{PROGRAMS}':$PATH; EXEC='substratctl exec anna --'; {line}", program="/bin/bash")
 
 
 def test_a_shell_on_a_terminal(anna, until):

@@ -131,18 +131,18 @@ def test_a_usage_limit_fails_only_a_turn_that_has_acted(shared, until):
     shared.ok("end", "bert")
 
 
-def test_an_option_that_a_turn_can_do_without_is_left_out(house):
-    house.start()
-    house.ok("spawn", "anna", "-w", house.workspace(), "--prompt-file", "-", stdin=b"/fail option 1\ndone")
-    agent = house.wait("anna", "idle", "failed")
+def test_an_option_that_a_turn_can_do_without_is_left_out(daemon):
+    daemon.start()
+    daemon.ok("spawn", "anna", "-w", daemon.workspace(), "--prompt-file", "-", stdin=b"/fail option 1\ndone")
+    agent = daemon.wait("anna", "idle", "failed")
     assert (agent["state"], agent["turn"]["number"], agent["turn"]["result"]) == ("idle", 2, "done")
-    assert "--approve-mcps" in house.events("anna", "turn:ended")[0]["text"]
+    assert "--approve-mcps" in daemon.events("anna", "turn:ended")[0]["text"]
 
 
-def test_an_option_that_stays_unknown_is_named(house):
-    house.start()
-    house.ok("spawn", "anna", "-w", house.workspace(), "/fail option")
-    agent = house.wait("anna", "idle", "failed")
+def test_an_option_that_stays_unknown_is_named(daemon):
+    daemon.start()
+    daemon.ok("spawn", "anna", "-w", daemon.workspace(), "/fail option")
+    agent = daemon.wait("anna", "idle", "failed")
     assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
     assert "--approve-mcps" in agent["turn"]["error"]
 
@@ -182,17 +182,17 @@ def test_every_call_the_stand_in_shows_goes_through(shared):
     assert "unknown" in [event["kind"] for event in shared.events("anna")]
 
 
-def test_a_finished_program_that_prints_no_result_runs_into_its_time(house):
-    house.start(config=HURRY + "time_limit = 1\n")
-    agent = house.spawn("anna", house.workspace(), "here\n/fail hang")
+def test_a_finished_program_that_prints_no_result_runs_into_its_time(daemon):
+    daemon.start(config=HURRY + "time_limit = 1\n")
+    agent = daemon.spawn("anna", daemon.workspace(), "here\n/fail hang")
     assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "timed_out")
-    assert not house.sandboxed()
+    assert not daemon.sandboxed()
 
 
-def test_what_is_left_behind_does_not_outlive_the_turn(house):
-    house.start(config=HURRY)
-    work = house.workspace()
-    agent = house.spawn("anna", work, "/worker\n/background-timeout 0.05\n/background sleep 1000\ndone\n/hang")
+def test_what_is_left_behind_does_not_outlive_the_turn(daemon):
+    daemon.start(config=HURRY)
+    work = daemon.workspace()
+    agent = daemon.spawn("anna", work, "/worker\n/background-timeout 0.05\n/background sleep 1000\ndone\n/hang")
     assert (agent["state"], agent["turn"]["outcome"], agent["turn"]["result"]) == ("idle", "success", "done")
-    assert house.events("anna", "system:background_shell_timeout")
-    assert not house.sandboxed()
+    assert daemon.events("anna", "system:background_shell_timeout")
+    assert not daemon.sandboxed()

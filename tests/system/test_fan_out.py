@@ -25,33 +25,33 @@ def lead_of(names, said):
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_fifty_children_cost_their_lead_two_turns_beside_five_kills(house, until):
-    house.start(config=CONFIG)
-    work = house.workspace()
+def test_fifty_children_cost_their_lead_two_turns_beside_five_kills(daemon, until):
+    daemon.start(config=CONFIG)
+    work = daemon.workspace()
     for name in [*PLAIN[:4], *LEAVES]:
         (work / name).touch()
     branches = [tool("spawn_agent", name=name, prompt=lead_of(names, f"both of {name}")) for name, names in LEADS.items()]
     script = "\n".join([*branches, lead_of(PLAIN, "the synthesis")])
-    house.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=script.encode())
+    daemon.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=script.encode())
     for done in KILLS:
         for name in PLAIN[:done]:
             (work / name).touch()
-        until(lambda done=done: sum(one["state"] == "idle" for one in plain(house)) >= done, f"{done} results", 90.0)
-        house.kill()
-        house.start(config=CONFIG)
+        until(lambda done=done: sum(one["state"] == "idle" for one in plain(daemon)) >= done, f"{done} results", 90.0)
+        daemon.kill()
+        daemon.start(config=CONFIG)
     for name in PLAIN:
         (work / name).touch()
-    assert house.ctl("wait", "lead", "--timeout", "200").code == 0
-    check(house)
+    assert daemon.ctl("wait", "lead", "--timeout", "200").code == 0
+    check(daemon)
 
 
-def plain(house):
-    return [one for one in house.ok("ls") if one["name"] in PLAIN]
+def plain(daemon):
+    return [one for one in daemon.ok("ls") if one["name"] in PLAIN]
 
 
-def check(house):
-    first, wake = prompts(house, "lead")
-    assert house.show("lead")["turn"]["number"] == 2
+def check(daemon):
+    first, wake = prompts(daemon, "lead")
+    assert daemon.show("lead")["turn"]["number"] == 2
     assert "wait_agents" in first
     for name in PLAIN:
         assert wake.count(f"{name} (idle): turn 1, success\n\n> the result of {name}\n") == 1
@@ -59,11 +59,11 @@ def check(house):
         assert wake.count(f"{name} (idle): turn 2, success\n\n> both of {name}\n") == 1
     assert wake.count("\n> ") == 50, "the results of the children, and no others"
     for name, leaves in LEADS.items():
-        (_, told) = prompts(house, name)
+        (_, told) = prompts(daemon, name)
         assert all(told.count(f"> the result of {leaf}\n") == 1 for leaf in leaves)
         assert told.count("\n> ") == 2
-    turns = {name: len(house.events(name, "turn:ended")) for name in ("lead", *PLAIN, *LEADS, *LEAVES)}
+    turns = {name: len(daemon.events(name, "turn:ended")) for name in ("lead", *PLAIN, *LEADS, *LEAVES)}
     assert turns == {**dict.fromkeys(turns, 1), **dict.fromkeys(("lead", *LEADS), 2)}
-    assert [len(house.events(name, "wait:woke")) for name in ("lead", *LEADS)] == [1, 1, 1]
-    assert house.tool("lead")[-1].startswith("noted"), "the result of the second turn"
-    assert house.waits() == []
+    assert [len(daemon.events(name, "wait:woke")) for name in ("lead", *LEADS)] == [1, 1, 1]
+    assert daemon.tool("lead")[-1].startswith("noted"), "the result of the second turn"
+    assert daemon.waits() == []

@@ -181,16 +181,16 @@ def prepare(work, run):
 class Walk:
     """The person's repository with the agent, and the twin."""
 
-    def __init__(self, house, wire):
-        self.house = house
-        self.mine, self.twin = (Repository(house.directory / name, house.home) for name in ("mine", "twin"))
+    def __init__(self, daemon, wire):
+        self.daemon = daemon
+        self.mine, self.twin = (Repository(daemon.directory / name, daemon.home) for name in ("mine", "twin"))
         for one in (self.mine, self.twin):
             prepare(one.work, one.run)
         self.wire = wire
 
     def start(self, *verb):
         (self.mine.work / "agent-ready").unlink(missing_ok=True)
-        self.house.ok(*verb, stdin=WORK.encode())
+        self.daemon.ok(*verb, stdin=WORK.encode())
         wait_until((self.mine.work / "agent-ready").exists, "the start of the turn")
 
     def state(self):
@@ -217,7 +217,7 @@ class Walk:
 
     def accept(self):
         """Accept the finding as it is at last: beside other work the last placeholders go only after the turn is over."""
-        wait_until(lambda: self.house.ctl("accept", "agent").code == 0, "an acceptance")
+        wait_until(lambda: self.daemon.ctl("accept", "agent").code == 0, "an acceptance")
 
     def clean(self):
         """Take the agent's lines out of protected files, as a person does; says whether there were any."""
@@ -254,7 +254,7 @@ class Walk:
                 self.accept()
                 self.start("send", "agent", "--prompt-file", "-")
             else:
-                self.house.ok("resume", "agent")
+                self.daemon.ok("resume", "agent")
             is_settled = self.settle()
         if was_there:
             self.begin_anew()

@@ -50,9 +50,9 @@ def server(work, word, port=8000, address="127.0.0.1", family="socket.AF_INET"):
 
 
 @contextlib.contextmanager
-def forwarding(house, *words):
+def forwarding(daemon, *words):
     """Run `forward`, and give the address at which it listens."""
-    process = house.follow("forward", *words, "--json")
+    process = daemon.follow("forward", *words, "--json")
     try:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline())["listen"].partition(":")[0]
@@ -80,11 +80,11 @@ def ask(address, port, text=b"hi"):
 
 
 @pytest.mark.parametrize("network", ["none", "filtered"])
-def test_a_port_is_reached_in_each_turn_and_across_a_restart(house, network):
-    house.start()
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "--network", network, f"/shell {server(work, 'one')}")
-    with forwarding(house, "anna", "8000", "8001:8000") as address:
+def test_a_port_is_reached_in_each_turn_and_across_a_restart(daemon, network):
+    daemon.start()
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "--network", network, f"/shell {server(work, 'one')}")
+    with forwarding(daemon, "anna", "8000", "8001:8000") as address:
         assert address == "127.0.77.1"
         wait_until((work / "ready-one").exists, "the server")
         wait_until(lambda: ask(address, 8000) == b"one hi 127.0.0.1", "the answer")
@@ -92,51 +92,51 @@ def test_a_port_is_reached_in_each_turn_and_across_a_restart(house, network):
         for other in ("127.0.0.1", "127.0.77.2"):
             with pytest.raises(OSError), socket.create_connection((other, 8000), timeout=5):
                 pass
-        house.kill()
+        daemon.kill()
         assert ask(address, 8000) == b"one hi 127.0.0.1"  # no daemon is needed for that
-        house.start()
+        daemon.start()
         (work / "go-one").touch()
-        wait_until(lambda: house.show("anna")["state"] == "idle", "the end of the turn")
+        wait_until(lambda: daemon.show("anna")["state"] == "idle", "the end of the turn")
         assert ask(address, 8000) is None
-        house.ok("send", "anna", f"/shell {server(work, 'two', address='::1', family='socket.AF_INET6')}")
+        daemon.ok("send", "anna", f"/shell {server(work, 'two', address='::1', family='socket.AF_INET6')}")
         wait_until(lambda: ask(address, 8000) == b"two hi ::1", "the answer of the next turn")
         (work / "go-two").touch()
 
 
-def test_each_agent_has_an_address_of_its_own_while_it_lives(house):
-    house.start()
-    work = house.workspace()
+def test_each_agent_has_an_address_of_its_own_while_it_lives(daemon):
+    daemon.start()
+    work = daemon.workspace()
     for name in ("anna", "bob"):
-        house.spawn(name, work, "/say hi")
-    with forwarding(house, "anna", "8000") as first, forwarding(house, "bob", "8000") as second:
+        daemon.spawn(name, work, "/say hi")
+    with forwarding(daemon, "anna", "8000") as first, forwarding(daemon, "bob", "8000") as second:
         assert (first, second) == ("127.0.77.1", "127.0.77.2")
-        busy = house.ctl("forward", "bob", "8000")
+        busy = daemon.ctl("forward", "bob", "8000")
         assert (busy.code, "8001:8000" in busy.error) == (1, True)
-    house.kill()
-    house.start()
-    house.ok("end", "anna")
-    house.spawn("carol", work, "/say hi")
-    with forwarding(house, "bob", "8000") as second, forwarding(house, "carol", "8000") as third:
+    daemon.kill()
+    daemon.start()
+    daemon.ok("end", "anna")
+    daemon.spawn("carol", work, "/say hi")
+    with forwarding(daemon, "bob", "8000") as second, forwarding(daemon, "carol", "8000") as third:
         assert (second, third) == ("127.0.77.2", "127.0.77.1")
 
 
-def test_a_command_of_execs_is_reached_too(house):
-    house.start()
-    work = house.workspace()
-    house.spawn("anna", work, "/say hi", "--network", "none")
-    with forwarding(house, "anna", "8000") as address:
-        process = house.follow("exec", "anna", "--", "sh", "-c", server(work, "shell"))
+def test_a_command_of_execs_is_reached_too(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/say hi", "--network", "none")
+    with forwarding(daemon, "anna", "8000") as address:
+        process = daemon.follow("exec", "anna", "--", "sh", "-c", server(work, "shell"))
         wait_until(lambda: ask(address, 8000) == b"shell hi 127.0.0.1", "the answer")
         (work / "go-shell").touch()
         process.wait()
         wait_until(lambda: ask(address, 8000) is None, "the end")
 
 
-def test_nothing_of_this_machine_is_in_the_sandboxs_reach(house):
-    house.start()
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "--network", "none", f"/shell {server(work, 'one')}")
-    with forwarding(house, "anna", "8000") as address:
+def test_nothing_of_this_machine_is_in_the_sandboxs_reach(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "--network", "none", f"/shell {server(work, 'one')}")
+    with forwarding(daemon, "anna", "8000") as address:
         wait_until(lambda: ask(address, 8000) is not None, "the answer")
         look = (
             "import os, socket\n"
@@ -145,26 +145,26 @@ def test_nothing_of_this_machine_is_in_the_sandboxs_reach(house):
             "print([os.readlink(f'/proc/self/fd/{n}') for n in (3, 4, 5) if os.path.exists(f'/proc/self/fd/{n}')])\n"
         )
         (work / "look.py").write_text(look)
-        found = house.ctl("exec", "anna", "--", "python3", "look.py")
+        found = daemon.ctl("exec", "anna", "--", "python3", "look.py")
         assert str(found.out).count("111") == 2, found
         (work / "go-one").touch()
 
 
-def test_an_agent_that_has_this_machines_network_needs_no_forwarding(house):
-    house.start()
-    house.spawn("anna", house.workspace(), "/say hi", "--network", "host")
-    said = house.ctl("forward", "anna", "8000")
+def test_an_agent_that_has_this_machines_network_needs_no_forwarding(daemon):
+    daemon.start()
+    daemon.spawn("anna", daemon.workspace(), "/say hi", "--network", "host")
+    said = daemon.ctl("forward", "anna", "8000")
     assert (said.code, "directly" in said.error) == (1, True)
 
 
-def test_a_port_that_is_none_is_a_usage_error(house):
+def test_a_port_that_is_none_is_a_usage_error(daemon):
     for words in (("0",), ("x",), ("70000",), ("8000:",), (":8000",), ("1:2:3",), ("8000", "8000:1"), ()):
-        assert house.ctl("forward", "anna", *words).code == 2, words
+        assert daemon.ctl("forward", "anna", *words).code == 2, words
 
 
-def test_many_connections_and_much_data(house):
-    house.start()
-    work = house.workspace()
+def test_many_connections_and_much_data(daemon):
+    daemon.start()
+    work = daemon.workspace()
     (work / "echo.py").write_text(
         "import socket, threading\n"
         "listener = socket.create_server(('127.0.0.1', 8000), backlog=100)\n"
@@ -175,8 +175,8 @@ def test_many_connections_and_much_data(house):
         "while True:\n"
         "    threading.Thread(target=serve, args=(listener.accept()[0],)).start()\n"
     )
-    house.ok("spawn", "anna", "-w", work, "--network", "none", "/shell python3 echo.py")
-    with forwarding(house, "anna", "8000") as address:
+    daemon.ok("spawn", "anna", "-w", work, "--network", "none", "/shell python3 echo.py")
+    with forwarding(daemon, "anna", "8000") as address:
         wait_until(lambda: ask(address, 8000) == b"hi", "the answer")
         big = bytes(range(256)) * 4096
         sent = subprocess.run(
@@ -185,7 +185,7 @@ def test_many_connections_and_much_data(house):
         assert sent == big
         for _ in range(70):  # more than one batch of sockets
             assert ask(address, 8000) == b"hi"
-    house.ok("end", "anna")
+    daemon.ok("end", "anna")
 
 
 ECHO = """

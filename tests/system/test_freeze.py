@@ -32,8 +32,8 @@ def stopped(pid):
     return fields["State"][0] in "TtZX" or (fields["State"][0] == "D" and bool(pending))
 
 
-def check_frozen(house):
-    processes = house.sandboxed()
+def check_frozen(daemon):
+    processes = daemon.sandboxed()
     inner = [pid for pid in processes if is_inside(pid)]
     assert inner
     assert all(stopped(pid) for pid in inner)
@@ -98,17 +98,17 @@ def test_a_turn_that_somebody_let_go_on_is_frozen_again_by_the_next_daemon(runni
     until(lambda: all(stopped(pid) for pid in running.sandboxed() if is_inside(pid)), "freezing")
 
 
-def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(house):
-    house.start(environment={failpoints.KILL_AT: "after commit: agent resumed"})
-    work = house.workspace()
-    house.held("anna", work)
-    house.ok("suspend", "anna", "--freeze")
-    with house.wire() as wire:
+def test_a_turn_goes_on_that_was_resumed_just_before_its_daemon_was_killed(daemon):
+    daemon.start(environment={failpoints.KILL_AT: "after commit: agent resumed"})
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    daemon.ok("suspend", "anna", "--freeze")
+    with daemon.wire() as wire:
         wire.ask("agent.resume", agent="anna")
-        house.process.wait(20)
+        daemon.process.wait(20)
     (work / "go").touch()
-    house.start()
-    assert house.wait("anna", "idle")["turn"]["result"] == "freed"
+    daemon.start()
+    assert daemon.wait("anna", "idle")["turn"]["result"] == "freed"
 
 
 @pytest.mark.slow
@@ -150,18 +150,18 @@ def test_what_has_no_turn_is_only_suspended(running):
     assert running.events("anna", "agent:frozen") == []
 
 
-def test_a_frozen_agent_gives_its_slot_to_another_and_cannot_be_removed(house):
-    house.start(config="[turns]\nmax_running = 1\n")
-    work = house.workspace()
-    house.held("anna", work)
-    house.ok("suspend", "anna", "--freeze")
-    assert house.spawn("bert", house.workspace("other"), "/say hi")["turn"]["outcome"] == "success"
-    refused = house.ctl("rm", "anna")
+def test_a_frozen_agent_gives_its_slot_to_another_and_cannot_be_removed(daemon):
+    daemon.start(config="[turns]\nmax_running = 1\n")
+    work = daemon.workspace()
+    daemon.held("anna", work)
+    daemon.ok("suspend", "anna", "--freeze")
+    assert daemon.spawn("bert", daemon.workspace("other"), "/say hi")["turn"]["outcome"] == "success"
+    refused = daemon.ctl("rm", "anna")
     assert refused.code == 1
     assert "is frozen" in refused.error
-    assert house.ctl("shutdown", "--suspend").code == 0
-    assert house.process.wait(20) == 0
-    assert not house.sandboxed()
+    assert daemon.ctl("shutdown", "--suspend").code == 0
+    assert daemon.process.wait(20) == 0
+    assert not daemon.sandboxed()
 
 
 def test_a_shutdown_ends_a_frozen_turn_and_leaves_its_agent_to_its_name(running):
@@ -225,16 +225,16 @@ def runs(command_line, script):
 
 
 @pytest.fixture
-def stopping(house, until):
+def stopping(daemon, until):
     """A daemon whose bubblewrap stops itself when it is told to, and an agent; returns what tells it to and its pid."""
     found = host.find_bubblewrap()
-    bubblewrap, pid = house.directory / "bwrap", house.directory / "stopped"
-    bubblewrap.write_text(BUBBLEWRAP.format(directory=house.directory, bubblewrap=found.path))
+    bubblewrap, pid = daemon.directory / "bwrap", daemon.directory / "stopped"
+    bubblewrap.write_text(BUBBLEWRAP.format(directory=daemon.directory, bubblewrap=found.path))
     bubblewrap.chmod(0o755)
-    house.start(config=f'[sandbox]\nbwrap = "{bubblewrap}"\n[turns]\nstop_grace = 0.2\n')
-    house.spawn("anna", house.workspace(), None, "--network", "filtered")
-    yield lambda which: (house.directory / f"stop-{which}").touch(), pid
-    for path in house.directory.glob("stop-*"):
+    daemon.start(config=f'[sandbox]\nbwrap = "{bubblewrap}"\n[turns]\nstop_grace = 0.2\n')
+    daemon.spawn("anna", daemon.workspace(), None, "--network", "filtered")
+    yield lambda which: (daemon.directory / f"stop-{which}").touch(), pid
+    for path in daemon.directory.glob("stop-*"):
         path.unlink()  # the daemon may try again as soon as the first is killed
 
     def none_stays():
@@ -248,34 +248,34 @@ def stopping(house, until):
 
 
 @pytest.mark.slow
-def test_a_sandbox_that_has_not_begun_cannot_be_frozen_and_says_so(house, stopping, until):
+def test_a_sandbox_that_has_not_begun_cannot_be_frozen_and_says_so(daemon, stopping, until):
     """And the failure leaves alone what was asked of an agent meanwhile."""
     stop, pid = stopping
     stop("sandbox")
-    house.spawn("bert", house.directory / "work", None, "--network", "filtered")
-    with house.wire() as wire:
+    daemon.spawn("bert", daemon.directory / "work", None, "--network", "filtered")
+    with daemon.wire() as wire:
         numbers = {}
         for name in ("anna", "bert"):
             pid.unlink(missing_ok=True)
-            house.ok("send", name, "/say hi")
+            daemon.ok("send", name, "/say hi")
             until(lambda: pid.exists() and pid.read_text(), "bubblewrap")
             numbers[name] = wire.ask("agent.suspend", agent=name, freeze=True)
-            until(lambda name=name: house.events(name, "agent:frozen"), "the freeze")
-        assert house.ok("suspend", "bert")["turn"]["outcome"] == "interrupted"
+            until(lambda name=name: daemon.events(name, "agent:frozen"), "the freeze")
+        assert daemon.ok("suspend", "bert")["turn"]["outcome"] == "interrupted"
         message = wire.answer(numbers["anna"])["error"]["message"]
     assert "has no process yet that could be frozen" in message
     assert "faster" not in message
-    assert house.show("bert")["state"] == "suspended"
-    assert house.events("anna", "agent:resumed")
-    assert not house.events("bert", "agent:resumed")
+    assert daemon.show("bert")["state"] == "suspended"
+    assert daemon.events("anna", "agent:resumed")
+    assert not daemon.events("bert", "agent:resumed")
 
 
-def test_a_probe_that_somebody_has_stopped_ends_with_its_turn(house, stopping, until):
+def test_a_probe_that_somebody_has_stopped_ends_with_its_turn(daemon, stopping, until):
     stop, pid = stopping
     stop("probe")
     for verb in ("end", "interrupt", "suspend"):
         pid.unlink(missing_ok=True)
-        house.ok("spawn", verb, "-w", house.directory / "work", "--network", "filtered", "/say hi")
+        daemon.ok("spawn", verb, "-w", daemon.directory / "work", "--network", "filtered", "/say hi")
         until(lambda: pid.exists() and pid.read_text(), "the probe")
-        assert house.ctl(verb, verb).code == 0
+        assert daemon.ctl(verb, verb).code == 0
         assert not Path("/proc", pid.read_text().strip()).exists(), verb
