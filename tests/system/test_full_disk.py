@@ -41,11 +41,11 @@ sys.exit(main.main(sys.argv[2:]))
 class SmallDisk:
     """A house whose state directory is a small file system."""
 
-    def __init__(self, house):
-        self.house = house
-        house.state.mkdir()
+    def __init__(self, daemon):
+        self.daemon = daemon
+        daemon.state.mkdir()
         options = f"size={SIZE},nr_inodes=300,mode=0700"
-        script = f"mount -t tmpfs -o {options} tmpfs '{house.state}' && echo ready && exec sleep 100000"
+        script = f"mount -t tmpfs -o {options} tmpfs '{daemon.state}' && echo ready && exec sleep 100000"
         self._holder = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -53,7 +53,7 @@ class SmallDisk:
         if self._holder.stdout.readline() != b"ready\n":
             self.close()
             pytest.skip("no file system can be mounted here")
-        self.state = Path(f"/proc/{self._holder.pid}/root{house.state}")
+        self.state = Path(f"/proc/{self._holder.pid}/root{daemon.state}")
 
     def close(self):
         self._holder.kill()
@@ -63,10 +63,10 @@ class SmallDisk:
 
     def start(self, config="[disk]\nfree = 0\n", *, often=False, **how):
         """Start a daemon that sees the small file system; `often` where it is to look at the disk all the time."""
-        script = self.house.directory / "often.py"
+        script = self.daemon.directory / "often.py"
         script.write_text(OFTEN)
         words = [sys.executable, script] if often else []
-        self.house.start(config=config, prefix=(*self.prefix, *words), **how)
+        self.daemon.start(config=config, prefix=(*self.prefix, *words), **how)
 
     @property
     def prefix(self):
@@ -105,7 +105,7 @@ class SmallDisk:
         shutil.rmtree(self.state / "files")
 
     def count(self, kind):
-        with self.house.wire() as wire:
+        with self.daemon.wire() as wire:
             events, cursor = [], 0
             while page := wire.call("events.read", since=cursor)["events"]:
                 events += page
@@ -114,8 +114,8 @@ class SmallDisk:
 
 
 @pytest.fixture
-def disk(house):
-    small = SmallDisk(house)
+def disk(daemon):
+    small = SmallDisk(daemon)
     yield small
     small.close()
 
@@ -146,10 +146,10 @@ while True:
 
 def speaking(disk, until):
     """Let an agent say its first line and fill the disk while its turn runs; returns the workspace that holds the turn."""
-    house = disk.house
-    disk.start(agent=house.program(STEPS))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
+    daemon = disk.daemon
+    disk.start(agent=daemon.program(STEPS))
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "x")
     say_line(work, until, 0)
     disk.fill(leave=4096)  # enough for the agent's own lines, not for the database's
     return work
@@ -162,22 +162,22 @@ def say_line(work, until, number):
 
 def everything_was_said(disk, lines):
     """Let the turn end: what it printed is what the daemon tells."""
-    house = disk.house
-    (house.directory / "work" / "go").touch()
-    assert house.wait("anna")["turn"]["result"] == f"{lines} lines"
+    daemon = disk.daemon
+    (daemon.directory / "work" / "go").touch()
+    assert daemon.wait("anna")["turn"]["result"] == f"{lines} lines"
     stdout = next(disk.state.glob("agents/*/turns/1/stdout")).read_bytes()
-    assert house.ctl("logs", "anna", "--raw").raw == stdout
+    assert daemon.ctl("logs", "anna", "--raw").raw == stdout
     assert stdout.count(b'"line ') == lines
 
 
 def test_what_is_accepted_on_a_full_disk_is_done_once_when_there_is_room(disk, until):
-    house = disk.house
+    daemon = disk.daemon
     disk.start()
-    work = house.workspace()
-    house.spawn("anna", work, "/say before")
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/say before")
     disk.fill()
     accepted = refused = 0
-    with house.wire() as wire:
+    with daemon.wire() as wire:
         for number in range(300):
             text = f"/shell echo {number} >> done\n" + "x" * 2000
             answer = wire.answer(wire.ask("agent.send", agent="anna", prompt=text))
@@ -187,20 +187,20 @@ def test_what_is_accepted_on_a_full_disk_is_done_once_when_there_is_room(disk, u
             else:
                 accepted += 1
     assert refused, "the disk was full"
-    assert house.process.poll() is None
-    assert house.ok("ls")[0]["name"] == "anna"
+    assert daemon.process.poll() is None
+    assert daemon.ok("ls")[0]["name"] == "anna"
     disk.make_room()
-    until(lambda: house.show("anna")["unread"] == 0 and house.show("anna")["state"] == "idle", "the work", patience=60)
+    until(lambda: daemon.show("anna")["unread"] == 0 and daemon.show("anna")["state"] == "idle", "the work", patience=60)
     done = (work / "done").read_text().split() if accepted else []
     assert len(done) == len(set(done)) == accepted
-    assert house.spawn("bert", work, "/say after")["turn"]["outcome"] == "success"
+    assert daemon.spawn("bert", work, "/say after")["turn"]["outcome"] == "success"
 
 
 def test_a_running_turns_events_are_complete_after_a_full_disk(disk, until):
-    house, work = disk.house, speaking(disk, until)
+    daemon, work = disk.daemon, speaking(disk, until)
     for number in range(1, 10):
         say_line(work, until, number)
-    until(lambda: "waiting to write the state" in house.log, "the daemon's notice")
+    until(lambda: "waiting to write the state" in daemon.log, "the daemon's notice")
     disk.make_room()
     everything_was_said(disk, 10)
     assert len(disk.count("turn:ended")) == 1
@@ -210,71 +210,71 @@ def test_a_running_turns_events_are_complete_after_a_full_disk(disk, until):
 @pytest.mark.parametrize("left", [0, 1, 2, 3, 4])
 def test_turns_that_find_no_room_for_their_files_wait_for_it(disk, until, left):
     """The database still has room, so the work is accepted, and not one more file can be made."""
-    house = disk.house
+    daemon = disk.daemon
     disk.start()
-    work = house.workspace()
-    house.spawn("anna", work, "/say before")
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/say before")
     disk.use_up_files(left)
-    house.ok("send", "anna", "/shell echo once >> done")
+    daemon.ok("send", "anna", "/shell echo once >> done")
     until(lambda: disk.count("turn:retry"), "a try")
-    agent = house.show("anna")
+    agent = daemon.show("anna")
     assert (agent["state"], agent["unread"]) == ("queued", 1)
     assert "No space left" in agent["turn"]["error"]
     disk.give_back_files()
     until((work / "done").exists, "the work", patience=60)
-    assert house.wait("anna")["turn"]["outcome"] == "success"
+    assert daemon.wait("anna")["turn"]["outcome"] == "success"
     assert (work / "done").read_text() == "once\n"
 
 
 def test_a_command_that_finds_no_room_for_its_files_says_so(disk):
     """`substratctl exec`, whose files lie beside the state; `left` so many files may be made yet."""
-    house = disk.house
+    daemon = disk.daemon
     disk.start()
-    house.ok("spawn", "anna", "-w", house.workspace())
-    assert house.ctl("exec", "anna", "--", "true").code == 0
+    daemon.ok("spawn", "anna", "-w", daemon.workspace())
+    assert daemon.ctl("exec", "anna", "--", "true").code == 0
     for left in (0, 1, 3, 6, 10):
         disk.use_up_files(left)
-        done = house.ctl("exec", "anna", "--", "true")
+        done = daemon.ctl("exec", "anna", "--", "true")
         assert done.code == 1, left
         assert "No space left on device; make room" in done.error, left
-        with house.wire() as wire:
+        with daemon.wire() as wire:
             problem = wire.refuse("agent.exec", agent="anna", command=["true"], descriptors="/nonexistent")
             assert problem["data"]["type"] != "InternalError", left
         disk.give_back_files()
     disk.fill()
-    done = house.ctl("exec", "anna", "--", "true")
+    done = daemon.ctl("exec", "anna", "--", "true")
     assert done.code in {0, 1}
     assert "internal error" not in done.err
     disk.make_room()
-    assert house.ctl("exec", "anna", "--", "true").code == 0
+    assert daemon.ctl("exec", "anna", "--", "true").code == 0
     assert not list((disk.state / "visits").iterdir())
 
 
 @pytest.mark.slow
 def test_a_daemon_killed_on_a_full_disk_comes_back_with_everything(disk, until):
-    house, work = disk.house, speaking(disk, until)
+    daemon, work = disk.daemon, speaking(disk, until)
     say_line(work, until, 1)
-    house.kill()
+    daemon.kill()
     say_line(work, until, 2)
     disk.fill()
     disk.start()
-    assert house.show("anna")["state"] == "running"
+    assert daemon.show("anna")["state"] == "running"
     disk.make_room()
     everything_was_said(disk, 3)
 
 
 @pytest.mark.slow
 def test_a_daemon_that_finds_no_room_to_begin_says_so_and_loses_nothing(disk, until):
-    house = disk.house
+    daemon = disk.daemon
     disk.start()
-    work = house.workspace()
-    house.spawn("anna", work, "/say before")
-    house.stop()
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/say before")
+    daemon.stop()
     disk.fill()
-    process = house.launch(prefix=disk.prefix)
+    process = daemon.launch(prefix=disk.prefix)
 
     def ended_or_answers():
-        return process.poll() is not None or house.socket.exists()
+        return process.poll() is not None or daemon.socket.exists()
 
     until(ended_or_answers, "an end or a start")
     if process.poll() is not None:
@@ -287,16 +287,16 @@ def test_a_daemon_that_finds_no_room_to_begin_says_so_and_loses_nothing(disk, un
         process.wait(20)
     disk.make_room()
     disk.start()
-    assert house.show("anna")["turn"]["result"] == "before"
+    assert daemon.show("anna")["turn"]["result"] == "before"
 
 
 def hoarding(disk, until, *more):
     """Let an agent fill the disk without pause."""
-    house = disk.house
-    disk.start(config="[disk]\nfree = 0\n[turns]\nstop_grace = 0.2\n", agent=house.program(HOARDER))
-    work = house.workspace()
+    daemon = disk.daemon
+    disk.start(config="[disk]\nfree = 0\n[turns]\nstop_grace = 0.2\n", agent=daemon.program(HOARDER))
+    work = daemon.workspace()
     for name in ("anna", *more):
-        house.ok("spawn", name, "-w", work, "x")
+        daemon.ok("spawn", name, "-w", work, "x")
     until(lambda: len(list(work.glob("began-*[!t]"))) == 1 + len(more), "the turns")
     (work / "start").touch()
     until(lambda: list(work.glob("full-*[!t]")), "a full disk")
@@ -305,81 +305,81 @@ def hoarding(disk, until, *more):
 
 @pytest.mark.slow
 def test_a_turn_that_fills_the_disk_without_pause_can_be_stopped(disk, until):
-    house = disk.house
+    daemon = disk.daemon
     hoarding(disk, until, "bert", "carl", "dora")
-    assert house.ok("suspend", "--freeze", "dora")["state"] == "suspended"
+    assert daemon.ok("suspend", "--freeze", "dora")["state"] == "suspended"
     for name, verb, state in (("anna", "suspend", "suspended"), ("bert", "interrupt", "idle"), ("carl", "end", "ended")):
         until(lambda: disk.free() < 4096, "a full disk")
-        house.ok(verb, name)
-        agent = house.show(name)
+        daemon.ok(verb, name)
+        agent = daemon.show(name)
         assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
         assert disk.free() < 4096
-    assert house.ok("end", "dora")["state"] == "ended"
+    assert daemon.ok("end", "dora")["state"] == "ended"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_many_that_fill_the_disk_are_stopped_by_a_daemon_that_found_it_full(disk, until, how):
-    house = disk.house
+    daemon = disk.daemon
     hoarding(disk, until, "bert", "carl")
-    until(lambda: {agent["state"] for agent in house.ok("ls")} == {"running"}, "three turns")
-    getattr(house, how)()
+    until(lambda: {agent["state"] for agent in daemon.ok("ls")} == {"running"}, "three turns")
+    getattr(daemon, how)()
     disk.fill()
     disk.start(config="[disk]\nfree = 0\n[turns]\nstop_grace = 0.2\n")
-    assert {agent["state"] for agent in house.ok("ls")} == {"running"}
-    house.ok("suspend", "anna")
-    house.ok("end", "bert")
-    house.ok("end", "carl")
-    assert [agent["state"] for agent in house.ok("ls")] == ["suspended", "ended", "ended"]
-    assert not house.sandboxed()
+    assert {agent["state"] for agent in daemon.ok("ls")} == {"running"}
+    daemon.ok("suspend", "anna")
+    daemon.ok("end", "bert")
+    daemon.ok("end", "carl")
+    assert [agent["state"] for agent in daemon.ok("ls")] == ["suspended", "ended", "ended"]
+    assert not daemon.sandboxed()
     assert disk.free() < 4096
 
 
 @pytest.mark.slow
 def test_all_are_suspended_by_a_shutdown_on_a_full_disk(disk, until):
-    house = disk.house
+    daemon = disk.daemon
     hoarding(disk, until, "bert")
-    house.ok("shutdown", "--suspend")
-    assert house.process.wait(20) == 0
-    assert not house.sandboxed()
+    daemon.ok("shutdown", "--suspend")
+    assert daemon.process.wait(20) == 0
+    assert not daemon.sandboxed()
     disk.make_room_in_caches()
     disk.start()
-    assert {agent["state"] for agent in house.ok("ls")} == {"suspended"}
+    assert {agent["state"] for agent in daemon.ok("ls")} == {"suspended"}
 
 
 def test_what_changes_nothing_works_on_a_full_disk_and_the_rest_is_refused(disk, until):
-    house = disk.house
+    daemon = disk.daemon
     work = hoarding(disk, until)
     for command in (("send", "anna", "more"), ("spawn", "bert", "-w", work, "x"), ("resume", "anna", "more")):
-        refused = until(lambda command=command: (done := house.ctl(*command)).code and done, "a refusal")
+        refused = until(lambda command=command: (done := daemon.ctl(*command)).code and done, "a refusal")
         assert refused.code == 1
         assert "disk is full" in refused.error
-    unread = house.show("anna")["unread"]  # what was accepted before the last block was gone
-    with house.wire() as wire:
+    unread = daemon.show("anna")["unread"]  # what was accepted before the last block was gone
+    with daemon.wire() as wire:
         answer = wire.answer(wire.ask("agent.send", agent="anna", prompt="more"))
         assert answer["error"]["data"]["type"] == "StorageFailed"
         assert 7 << 20 < wire.call("daemon.status")["reserve"] <= 8 << 20
-    assert [agent["name"] for agent in house.ok("ls")] == ["anna"]
-    assert house.show("anna")["unread"] == unread
-    assert house.ctl("logs", "anna").code == 0
-    assert house.ctl("wait", "anna", "--timeout", "0.1").code == 124
-    house.ok("interrupt", "anna")
+    assert [agent["name"] for agent in daemon.ok("ls")] == ["anna"]
+    assert daemon.show("anna")["unread"] == unread
+    assert daemon.ctl("logs", "anna").code == 0
+    assert daemon.ctl("wait", "anna", "--timeout", "0.1").code == 124
+    daemon.ok("interrupt", "anna")
 
 
 @pytest.mark.slow
 def test_turns_can_be_stopped_when_no_file_can_be_made(disk, until):
-    house = disk.house
-    pausing = house.program("begin()\nmark('ready')\nsignal.pause()\n")
+    daemon = disk.daemon
+    pausing = daemon.program("begin()\nmark('ready')\nsignal.pause()\n")
     disk.start(agent=pausing, config="[turns]\nstop_grace = 0.2\n[disk]\nfree = 0\n")
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "x")
     until((work / "ready").exists, "the start")
     disk.fill()
     disk.use_up_files(0)
-    assert house.ok("interrupt", "anna")["state"] == "idle"
-    house.kill()
+    assert daemon.ok("interrupt", "anna")["state"] == "idle"
+    daemon.kill()
     disk.start(config="[disk]\nfree = 0\n")
-    assert house.ok("end", "anna")["state"] == "ended"
+    assert daemon.ok("end", "anna")["state"] == "ended"
 
 
 # Writes to its cache when it is told to, as much as its prompt says; says so; and goes on until it is told to end.
@@ -401,44 +401,44 @@ finish()
 
 @pytest.mark.slow
 def test_the_turn_that_fills_the_disk_is_stopped_and_the_quiet_one_goes_on(disk, until):
-    house = disk.house
-    disk.start(config="[disk]\nfree = 8000000\n", agent=house.program(WRITER))
-    work = house.workspace()
-    house.ok("spawn", "quiet", "-w", work, "0")
-    house.ok("spawn", "writer", "-w", work, "200")
+    daemon = disk.daemon
+    disk.start(config="[disk]\nfree = 8000000\n", agent=daemon.program(WRITER))
+    work = daemon.workspace()
+    daemon.ok("spawn", "quiet", "-w", work, "0")
+    daemon.ok("spawn", "writer", "-w", work, "200")
     until(lambda: len(disk.count("system:init")) == 2, "two turns")
     for name in ("write-0", "write-200"):
         (work / name).touch()
-    agent = house.wait("writer")
+    agent = daemon.wait("writer")
     assert agent["state"] == "failed"
     assert "filling the disk" in agent["turn"]["error"]
     (told,) = disk.count("turn:fills-disk")
     assert told["agent"] == agent["id"]
     assert "MiB were left" in told["text"]
-    assert house.show("quiet")["state"] == "running"
+    assert daemon.show("quiet")["state"] == "running"
     (work / "go").touch()
-    assert house.wait("quiet")["turn"]["outcome"] == "success"
+    assert daemon.wait("quiet")["turn"]["outcome"] == "success"
 
 
 def test_an_agents_own_directories_are_bounded(disk, until):
     """Also of a turn that the daemon finds running."""
-    house, config = disk.house, "[disk]\nfree = 0\nagent_home = 4000000\n"
-    disk.start(config, often=True, agent=house.program(WRITER))
+    daemon, config = disk.daemon, "[disk]\nfree = 0\nagent_home = 4000000\n"
+    disk.start(config, often=True, agent=daemon.program(WRITER))
     for name in ("anna", "bert"):
-        work = house.workspace(name)
-        house.ok("spawn", name, "-w", work, "80")
-        until(lambda name=name: house.events(name, "system:init"), "the turn")
+        work = daemon.workspace(name)
+        daemon.ok("spawn", name, "-w", work, "80")
+        until(lambda name=name: daemon.events(name, "system:init"), "the turn")
         if name == "bert":
-            house.kill()
+            daemon.kill()
         (work / "write-80").touch()
         until((work / "wrote-80").exists, "5 MiB")
         if name == "bert":
             disk.start(config, often=True)
-        agent = house.wait(name)
+        agent = daemon.wait(name)
         assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
         for word in ("4000000 bytes", "disk.agent_home", "substratctl exec"):
             assert word in agent["turn"]["error"]
-        assert len(house.events(name, "turn:home-too-big")) == 1
+        assert len(daemon.events(name, "turn:home-too-big")) == 1
 
 
 # Takes all blocks there are without writing to a file, and has none that can be seen.
@@ -463,13 +463,13 @@ wait_for("never")
 
 
 def test_a_file_without_a_name_counts_as_its_agents_own(disk, until):
-    house = disk.house
+    daemon = disk.daemon
     config = "[disk]\nfree = 0\nagent_home = 4000000\n[turns]\nstop_grace = 0.2\n"
-    disk.start(config, often=True, agent=house.program(HIDER))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
+    disk.start(config, often=True, agent=daemon.program(HIDER))
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "x")
     until((work / "full").exists, "a full disk")
-    agent = house.wait("anna")
+    agent = daemon.wait("anna")
     assert (agent["state"], agent["turn"]["outcome"]) == ("failed", "error")
     assert "disk.agent_home" in agent["turn"]["error"]
     assert len(disk.count("turn:home-too-big")) == 1
@@ -491,19 +491,19 @@ finish()
 
 
 def talking(disk, until, prompt):
-    house = disk.house
-    disk.start(agent=house.program(TALKER))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, prompt)
+    daemon = disk.daemon
+    disk.start(agent=daemon.program(TALKER))
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, prompt)
     until((work / "began").exists, "the turn")
     until(lambda: disk.count("system:init"), "its first line")
     disk.fill()
     (work / "talk").touch()
-    until(lambda: not house.sandboxed(), "its end for want of room")
-    until(lambda: "waiting to write the state" in house.log, "the daemon's notice")
+    until(lambda: not daemon.sandboxed(), "its end for want of room")
+    until(lambda: "waiting to write the state" in daemon.log, "the daemon's notice")
     (work / "go").touch()
     disk.make_room()
-    return house.wait("anna")
+    return daemon.wait("anna")
 
 
 def test_a_turn_that_only_spoke_and_finds_no_room_for_its_output_is_tried_again(disk, until):
@@ -519,13 +519,13 @@ def test_a_turn_that_acted_and_finds_no_room_for_its_output_fails_and_says_why(d
     assert "the disk is full" in agent["turn"]["error"]
 
 
-def test_a_clone_that_nobody_asked_for_leaves_room_on_the_disk(house, disk):
-    work = house.workspace("app", git=True)
+def test_a_clone_that_nobody_asked_for_leaves_room_on_the_disk(daemon, disk):
+    work = daemon.workspace("app", git=True)
     (work / "big").write_bytes(b"x" * (3 << 20))
-    house.git(work, "add", "big")
-    house.git(work, "commit", "-qm", "big")
+    daemon.git(work, "add", "big")
+    daemon.git(work, "commit", "-qm", "big")
     disk.start('agent.workspace = "clone"\n[disk]\nfree = 0\n')
-    refused = house.ctl("spawn", "fix", "-w", work)
+    refused = daemon.ctl("spawn", "fix", "-w", work)
     assert refused.code == 1
     assert "--in-place works in the checkout itself, --clone makes one all the same" in refused.error
-    assert house.ctl("spawn", "fix", "-w", work, "--clone").code == 0
+    assert daemon.ctl("spawn", "fix", "-w", work, "--clone").code == 0

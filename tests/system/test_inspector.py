@@ -43,12 +43,12 @@ def modules(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_the_inspector_lists_and_calls_the_tools(house, modules):
-    program = house.program(AGENT.replace("{modules}", str(modules)))
-    house.start(agent=program, config=f'[agent]\nbind_ro = ["{modules}"]\n')
-    house.ok("spawn", "anna", "-w", house.workspace(), "go")
-    house.ok("wait", "anna", "--timeout", "200")
-    agent = house.show("anna")
+def test_the_inspector_lists_and_calls_the_tools(daemon, modules):
+    program = daemon.program(AGENT.replace("{modules}", str(modules)))
+    daemon.start(agent=program, config=f'[agent]\nbind_ro = ["{modules}"]\n')
+    daemon.ok("spawn", "anna", "-w", daemon.workspace(), "go")
+    daemon.ok("wait", "anna", "--timeout", "200")
+    agent = daemon.show("anna")
     listed, whoami, refused = map(json.loads, json.loads(agent["turn"]["result"]))
     assert [tool["name"] for tool in listed["tools"]] == [
         "whoami", "list_agents", "get_agent", "send_message", "check_inbox", "spawn_agent", "interrupt_agent", "end_agent",

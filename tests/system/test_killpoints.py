@@ -30,8 +30,8 @@ STEP = {"all": 1, "some": 8}[os.environ.get("SUBSTRAT_TEST_CASES", "all")]
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("point", OFTEN + OTHERS[::STEP])
-def test_a_kill_at_each_point_loses_nothing_and_does_nothing_twice(house, point):
-    story = Story(house, {failpoints.KILL_AT: point}, part_of(point))
+def test_a_kill_at_each_point_loses_nothing_and_does_nothing_twice(daemon, point):
+    story = Story(daemon, {failpoints.KILL_AT: point}, part_of(point))
     story.play()
     assert story.deaths == 1, f"the scenario never came to {point!r}"
     story.check()
@@ -40,9 +40,9 @@ def test_a_kill_at_each_point_loses_nothing_and_does_nothing_twice(house, point)
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("part", [AGENTS, CLONES])
-def test_the_scenario_passes_every_point_when_nothing_is_killed(house, part):
-    trace = house.directory / "trace"
-    story = Story(house, {failpoints.TRACE: str(trace)}, part)
+def test_the_scenario_passes_every_point_when_nothing_is_killed(daemon, part):
+    trace = daemon.directory / "trace"
+    story = Story(daemon, {failpoints.TRACE: str(trace)}, part)
     story.play()
     story.check()
     wanted = {point for point in failpoints.FAILPOINTS if part_of(point) == part}
@@ -52,10 +52,10 @@ def test_the_scenario_passes_every_point_when_nothing_is_killed(house, part):
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("point", SWEEPING)
-def test_a_kill_while_old_output_goes_leaves_neither_half_of_it(house, until, point):
+def test_a_kill_while_old_output_goes_leaves_neither_half_of_it(daemon, until, point):
     config = "[disk]\ncompress_after = 0\nkeep = 0.1\n"
-    house.start(config=config, environment={failpoints.KILL_AT: point})
-    work = house.workspace()
+    daemon.start(config=config, environment={failpoints.KILL_AT: point})
+    work = daemon.workspace()
     asked = [
         ("spawn", "anna", "-w", work, "/say one"),
         ("spawn", "gone", "-w", work),
@@ -63,25 +63,25 @@ def test_a_kill_while_old_output_goes_leaves_neither_half_of_it(house, until, po
         ("send", "anna", "two"),
     ]
     for words in asked:
-        if house.ctl(*words, "--json").code == 3:
-            revive(house, until, config)
-            house.ctl(*words)
-    until(lambda: house.process.poll() is not None, "the kill")
-    revive(house, until, config)
-    anna = house.wait("anna", "idle")
-    until(lambda: house.events("anna", "history:dropped"), "the drop")
-    directory = house.agents_directory(anna) / "turns"
+        if daemon.ctl(*words, "--json").code == 3:
+            revive(daemon, until, config)
+            daemon.ctl(*words)
+    until(lambda: daemon.process.poll() is not None, "the kill")
+    revive(daemon, until, config)
+    anna = daemon.wait("anna", "idle")
+    until(lambda: daemon.events("anna", "history:dropped"), "the drop")
+    directory = daemon.agents_directory(anna) / "turns"
     until(lambda: [path.name for path in directory.iterdir()] == ["2"], "the end of the first turn's files")
-    until(lambda: [path.name for path in (house.state / "agents").iterdir()] == [anna["id"]], "the end of the other's")
-    until(lambda: not list((house.state / "trash").glob("*")), "an empty trash")
-    turns = {event["turn"] for event in house.events("anna") if event["raw"] is not None}
+    until(lambda: [path.name for path in (daemon.state / "agents").iterdir()] == [anna["id"]], "the end of the other's")
+    until(lambda: not list((daemon.state / "trash").glob("*")), "an empty trash")
+    turns = {event["turn"] for event in daemon.events("anna") if event["raw"] is not None}
     assert turns == {anna["turn"]["id"]}
-    assert len(house.events("anna", "history:dropped")) == 1
+    assert len(daemon.events("anna", "history:dropped")) == 1
 
 
-def revive(house, until, config):
-    until(lambda: house.process.poll() is not None, "the daemon's death")
-    house.start(config=config)
+def revive(daemon, until, config):
+    until(lambda: daemon.process.poll() is not None, "the daemon's death")
+    daemon.start(config=config)
 
 
 def test_the_points_are_listed_by_a_command():

@@ -82,42 +82,42 @@ deaf()
 HANG = MISCHIEF + "mark('ready')\nwhile True:\n    signal.pause()\n"
 
 
-def test_when_the_answer_comes_everything_is_gone(house, until):
-    house.start(agent=house.program(HANG), config=CONFIG)
+def test_when_the_answer_comes_everything_is_gone(daemon, until):
+    daemon.start(agent=daemon.program(HANG), config=CONFIG)
     for words, state in (
         (["interrupt"], "idle"), (["suspend"], "suspended"), (["end"], "ended"), (["frozen", "end"], "ended"),
         (["adopted", "end"], "ended"),
     ):  # fmt: skip
         name = "-".join(words)
-        work = house.workspace(name)
-        house.ok("spawn", name, "-w", work, "x")
+        work = daemon.workspace(name)
+        daemon.ok("spawn", name, "-w", work, "x")
         until((work / "ready").exists, "the start")
-        assert len(house.sandboxed()) > 6, name
+        assert len(daemon.sandboxed()) > 6, name
         if words[0] == "frozen":
-            house.ok("suspend", name, "--freeze")
+            daemon.ok("suspend", name, "--freeze")
         if words[0] == "adopted":
-            house.kill()
-            house.start()
-        house.ok(words[-1], name)
-        assert not house.sandboxed(), name
-        agent = house.show(name)
+            daemon.kill()
+            daemon.start()
+        daemon.ok(words[-1], name)
+        assert not daemon.sandboxed(), name
+        agent = daemon.show(name)
         assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted"), name
     # And with a shutdown that suspends.
-    house.ok("send", "interrupt", "x")
-    work = house.directory / "interrupt"
-    until(lambda: len(house.sandboxed()) > 6, "another turn")
-    assert house.ctl("shutdown", "--suspend").code == 0
-    assert house.process.wait(20) == 0
-    assert not house.sandboxed()
+    daemon.ok("send", "interrupt", "x")
+    work = daemon.directory / "interrupt"
+    until(lambda: len(daemon.sandboxed()) > 6, "another turn")
+    assert daemon.ctl("shutdown", "--suspend").code == 0
+    assert daemon.process.wait(20) == 0
+    assert not daemon.sandboxed()
 
 
-def test_a_limit_too(house):
-    house.start(agent=house.program(HANG), config=CONFIG)
+def test_a_limit_too(daemon):
+    daemon.start(agent=daemon.program(HANG), config=CONFIG)
     for limit in ("time", "silence"):
-        house.ok("spawn", limit, "-w", house.workspace(limit), f"--{limit}-limit", "1.5", "x")
+        daemon.ok("spawn", limit, "-w", daemon.workspace(limit), f"--{limit}-limit", "1.5", "x")
     for limit in ("time", "silence"):
-        assert house.wait(limit, "failed")["turn"]["outcome"] == "timed_out", limit
-    assert not house.sandboxed()
+        assert daemon.wait(limit, "failed")["turn"]["outcome"] == "timed_out", limit
+    assert not daemon.sandboxed()
 
 
 ENDS = """
@@ -128,19 +128,19 @@ match prompt.strip():
 """
 
 
-def test_its_own_end_too(house):
-    house.start(agent=house.program(MISCHIEF + ENDS), config=CONFIG)
+def test_its_own_end_too(daemon):
+    daemon.start(agent=daemon.program(MISCHIEF + ENDS), config=CONFIG)
     for end in ("result", "stays", "fails"):
-        house.ok("spawn", end, "-w", house.workspace(end), end)
+        daemon.ok("spawn", end, "-w", daemon.workspace(end), end)
     for end in ("result", "stays", "fails"):
-        assert house.wait(end, "idle", "failed")["turn"]["outcome"] == ("error" if end == "fails" else "success")
-    assert not house.sandboxed()
+        assert daemon.wait(end, "idle", "failed")["turn"]["outcome"] == ("error" if end == "fails" else "success")
+    assert not daemon.sandboxed()
 
 
-def outermost(house):
+def outermost(daemon):
     """Bubblewrap's outer process: the one that isn't in the sandbox's pid namespace."""
     own = os.readlink("/proc/self/ns/pid")
-    (found,) = [pid for pid in house.sandboxed() if link(f"/proc/{pid}/ns/pid") == own]
+    (found,) = [pid for pid in daemon.sandboxed() if link(f"/proc/{pid}/ns/pid") == own]
     return found
 
 
@@ -163,8 +163,8 @@ def stopped_once(pid):
 
 
 @pytest.mark.slow
-def test_one_whose_outer_process_is_stopped(house, until):
-    house.start(agent=house.program(HANG), config=CONFIG)
+def test_one_whose_outer_process_is_stopped(daemon, until):
+    daemon.start(agent=daemon.program(HANG), config=CONFIG)
     for number, (verb, state, adopted, stopped) in enumerate((
         ("interrupt", "idle", False, stopped_once),
         ("interrupt", "idle", True, stopping_again_and_again),
@@ -172,83 +172,83 @@ def test_one_whose_outer_process_is_stopped(house, until):
         ("end", "ended", False, stopping_again_and_again),
         ("end", "ended", True, stopped_once),
     )):  # fmt: skip
-        name, work = f"agent-{number}", house.workspace(f"work-{number}")
-        house.ok("spawn", name, "-w", work, "x")
+        name, work = f"agent-{number}", daemon.workspace(f"work-{number}")
+        daemon.ok("spawn", name, "-w", work, "x")
         until((work / "ready").exists, "the start")
         if adopted:
-            house.kill()
-            house.start()
-        with stopped(outermost(house)):
-            house.ok(verb, name)
-            assert not house.sandboxed(), number
-        agent = house.show(name)
+            daemon.kill()
+            daemon.start()
+        with stopped(outermost(daemon)):
+            daemon.ok(verb, name)
+            assert not daemon.sandboxed(), number
+        agent = daemon.show(name)
         assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted"), number
 
 
 @pytest.mark.slow
-def test_one_that_ends_by_itself_while_its_outer_process_is_stopped(house, until):
-    house.start(agent=house.program("begin()\nmark('ready')\nwait_for('go')\nfinish()"), config=CONFIG)
+def test_one_that_ends_by_itself_while_its_outer_process_is_stopped(daemon, until):
+    daemon.start(agent=daemon.program("begin()\nmark('ready')\nwait_for('go')\nfinish()"), config=CONFIG)
     for number, (adopted, stopped) in enumerate((
         ("no", stopping_again_and_again),
         ("stopped before", stopped_once),
         ("stopped before", stopping_again_and_again),
         ("ended before", stopped_once),
     )):  # fmt: skip
-        name, work = f"agent-{number}", house.workspace(f"work-{number}")
-        house.ok("spawn", name, "-w", work, "x")
+        name, work = f"agent-{number}", daemon.workspace(f"work-{number}")
+        daemon.ok("spawn", name, "-w", work, "x")
         until((work / "ready").exists, "the start")
-        with stopped(outer := outermost(house)):
+        with stopped(outer := outermost(daemon)):
             if adopted != "no":
-                house.kill()
+                daemon.kill()
             if adopted == "ended before":
                 (work / "go").touch()
-                until(lambda outer=outer: house.sandboxed() <= {outer}, "the end of its inner process")
+                until(lambda outer=outer: daemon.sandboxed() <= {outer}, "the end of its inner process")
             if adopted != "no":
-                house.start()
+                daemon.start()
             (work / "go").touch()
-            assert house.wait(name)["turn"]["outcome"] == "success", number
-            assert not house.sandboxed(), number
+            assert daemon.wait(name)["turn"]["outcome"] == "success", number
+            assert not daemon.sandboxed(), number
 
 
-def test_a_command_of_exec_whose_outer_process_is_stopped(house, until):
-    house.start(config=CONFIG)
+def test_a_command_of_exec_whose_outer_process_is_stopped(daemon, until):
+    daemon.start(config=CONFIG)
     wait = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exit 3"
     for number, stopped in enumerate((stopped_once, stopping_again_and_again)):
-        name, work = f"agent-{number}", house.workspace(f"work-{number}")
-        house.ok("spawn", name, "-w", work)
-        asked = house.follow("exec", name, "--", "sh", "-c", wait)
+        name, work = f"agent-{number}", daemon.workspace(f"work-{number}")
+        daemon.ok("spawn", name, "-w", work)
+        asked = daemon.follow("exec", name, "--", "sh", "-c", wait)
         until((work / "ready").exists, "the command")
-        with stopped(outermost(house)):
+        with stopped(outermost(daemon)):
             (work / "go").touch()
             assert asked.wait(20) in {3, 1}
-            until(lambda: not house.sandboxed(), "its end")
+            until(lambda: not daemon.sandboxed(), "its end")
         (work / "go").unlink()
         (work / "ready").unlink()
-        asked = house.follow("exec", name, "--", "sh", "-c", wait)
+        asked = daemon.follow("exec", name, "--", "sh", "-c", wait)
         until((work / "ready").exists, "the command")
-        with stopped(outermost(house)):
+        with stopped(outermost(daemon)):
             asked.kill()
-            until(lambda: not house.sandboxed(), "its end")
+            until(lambda: not daemon.sandboxed(), "its end")
 
 
 @pytest.mark.slow
-def test_a_daemon_killed_while_it_stops_a_turn_is_followed_by_one_that_goes_on(house, until):
-    house.start(agent=house.program(HANG), config="[turns]\nstop_grace = 1.0\n")
+def test_a_daemon_killed_while_it_stops_a_turn_is_followed_by_one_that_goes_on(daemon, until):
+    daemon.start(agent=daemon.program(HANG), config="[turns]\nstop_grace = 1.0\n")
     states = {"suspend": "suspended", "interrupt": "idle"}
     for verb in states:
-        work = house.workspace(verb)
-        house.ok("spawn", verb, "-w", work, "x")
+        work = daemon.workspace(verb)
+        daemon.ok("spawn", verb, "-w", work, "x")
         until((work / "ready").exists, "the start")
-    asked = [house.follow(verb, verb) for verb in states]
-    until(lambda: stopping(house) == len(states), "the requests")
-    house.kill()
+    asked = [daemon.follow(verb, verb) for verb in states]
+    until(lambda: stopping(daemon) == len(states), "the requests")
+    daemon.kill()
     assert [process.wait(20) for process in asked] == [3, 3]
-    house.start()
+    daemon.start()
     for verb, state in states.items():
-        assert house.wait(verb, state)["turn"]["outcome"] == "interrupted"
-    assert not house.sandboxed()
+        assert daemon.wait(verb, state)["turn"]["outcome"] == "interrupted"
+    assert not daemon.sandboxed()
 
 
-def stopping(house):
-    with contextlib.closing(sqlite3.connect(f"file:{house.state}/substrat.db?mode=ro", uri=True)) as db:
+def stopping(daemon):
+    with contextlib.closing(sqlite3.connect(f"file:{daemon.state}/substrat.db?mode=ro", uri=True)) as db:
         return db.execute("SELECT count(stop) FROM turns").fetchone()[0]

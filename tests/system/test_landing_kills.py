@@ -30,40 +30,40 @@ CONFLICTING = {3: 0, 5: 2, 9: 7}
 OF_A_LANDING = {".git/index", ".git/ORIG_HEAD", ".git/logs/HEAD", ".git/logs/refs/heads/main", ".git/refs/heads/main"}
 
 
-def ask(house, **asked):
+def ask(daemon, **asked):
     """Ask for landings, without a wait for the daemon that dies of it."""
 
     def is_asked():
-        with contextlib.suppress(OSError, AssertionError), house.wire() as wire:
+        with contextlib.suppress(OSError, AssertionError), daemon.wire() as wire:
             wire.ask("agent.merge", **asked)
             return True
-        return is_dead(house)
+        return is_dead(daemon)
 
     wait_until(is_asked, "the daemon")
 
 
-def is_dead(house):
-    return house.process.poll() is not None
+def is_dead(daemon):
+    return daemon.process.poll() is not None
 
 
-def is_settled(house):
+def is_settled(daemon):
     """Whether all landings are decided."""
-    with contextlib.closing(sqlite3.connect(f"file:{house.state}/substrat.db?mode=ro", uri=True)) as db:
+    with contextlib.closing(sqlite3.connect(f"file:{daemon.state}/substrat.db?mode=ro", uri=True)) as db:
         found = db.execute("SELECT count(*), count(outcome) FROM landings").fetchone()
     return found == (len(NAMES), len(NAMES))
 
 
-def refs(house, app):
-    return git(house, app, "for-each-ref", "--format=%(refname) %(objectname)", "refs/substrat").splitlines()
+def refs(daemon, app):
+    return git(daemon, app, "for-each-ref", "--format=%(refname) %(objectname)", "refs/substrat").splitlines()
 
 
-def person_at_work(house, app):
+def person_at_work(daemon, app):
     """Leave in the checkout all that a person may have there."""
-    me(house, app)
-    git(house, app, "branch", "other")
-    git(house, app, "tag", "v1")
+    me(daemon, app)
+    git(daemon, app, "branch", "other")
+    git(daemon, app, "tag", "v1")
     (app / "sub" / "part.txt").write_text("stashed\n")
-    git(house, app, "stash", "-q")
+    git(daemon, app, "stash", "-q")
     (app / "README.md").write_text("mine, uncommitted\n")
     (app / "mine.txt").write_text("mine, untracked\n")
     hook = app / ".git" / "hooks" / "post-merge"
@@ -73,74 +73,74 @@ def person_at_work(house, app):
 
 @pytest.mark.slow
 @pytest.mark.timeout(590)
-def test_ten_land_or_bounce_in_order_with_the_daemon_killed_at_every_step(house, app):
-    house.start()
+def test_ten_land_or_bounce_in_order_with_the_daemon_killed_at_every_step(daemon, app):
+    daemon.start()
     for number, name in enumerate(NAMES):
         file = f"{NAMES[CONFLICTING.get(number, number)]}.txt"
-        house.spawn(name, app, f"{commit(file, name)}; echo rest of {name} > rest.txt", "--clone")
-        house.ok("end", name)
-    person_at_work(house, app)
-    before, kept = fingerprint(app), refs(house, app)
+        daemon.spawn(name, app, f"{commit(file, name)}; echo rest of {name} > rest.txt", "--clone")
+        daemon.ok("end", name)
+    person_at_work(daemon, app)
+    before, kept = fingerprint(app), refs(daemon, app)
     landing = [name for number, name in enumerate(NAMES) if number not in CONFLICTING]
 
-    house.kill()
+    daemon.kill()
     asked = {"agents": NAMES[::-1], "request": "the same", "outcomes": True}
     kills = 0
     for point in (*ASKED, *itertools.chain.from_iterable([STEPS, ALWAYS] * len(NAMES))):
-        house.process = house.launch(environment={"SUBSTRAT_KILL_AT": point})
+        daemon.process = daemon.launch(environment={"SUBSTRAT_KILL_AT": point})
         if point in ASKED:
-            ask(house, **asked)
-        wait_until(lambda: is_dead(house) or is_settled(house), f"the kill {point}", 3 * PATIENCE)
-        if not is_dead(house):
+            ask(daemon, **asked)
+        wait_until(lambda: is_dead(daemon) or is_settled(daemon), f"the kill {point}", 3 * PATIENCE)
+        if not is_dead(daemon):
             break
-        assert house.process.returncode == -9, house.log
+        assert daemon.process.returncode == -9, daemon.log
         kills += 1
     assert kills >= 50
-    house.kill()
-    house.start(environment={"SUBSTRAT_KILL_AT": "before answer: agent.merge"})
-    ask(house, **asked)
-    wait_until(lambda: is_dead(house), "the kill before the answer")
-    house.start()
-    with house.wire() as wire:
+    daemon.kill()
+    daemon.start(environment={"SUBSTRAT_KILL_AT": "before answer: agent.merge"})
+    ask(daemon, **asked)
+    wait_until(lambda: is_dead(daemon), "the kill before the answer")
+    daemon.start()
+    with daemon.wire() as wire:
         outcomes = wire.call("agent.merge", **asked)
 
     assert [one["agent"] for one in outcomes] == NAMES
     wanted = ["conflict" if number in CONFLICTING else "landed" for number in range(len(NAMES))]
     assert [one["outcome"] for one in outcomes] == wanted
-    subjects = git(house, app, "log", "--first-parent", "--reverse", "--format=%s", "main").splitlines()[2:]
+    subjects = git(daemon, app, "log", "--first-parent", "--reverse", "--format=%s", "main").splitlines()[2:]
     assert subjects == ["add a0.txt", *(f"Merge substrat/{name}" for name in landing[1:])]
     for number, name in enumerate(NAMES):
-        told = {kind: len(house.events(name, f"clone:{kind}")) for kind in ("landed", "conflict")}
+        told = {kind: len(daemon.events(name, f"clone:{kind}")) for kind in ("landed", "conflict")}
         assert told == {"landed": int(name in landing), "conflict": int(number in CONFLICTING)}, name
-        assert git(house, app, "show", f"refs/substrat/{name}/wip:rest.txt") == f"rest of {name}"
-        assert git(house, app, "show", "-s", "--format=%s", f"refs/substrat/{name}/head").startswith("add a")
-    assert sorted(item["from"] for item in house.ok("inbox")) == [NAMES[number] for number in CONFLICTING]
+        assert git(daemon, app, "show", f"refs/substrat/{name}/wip:rest.txt") == f"rest of {name}"
+        assert git(daemon, app, "show", "-s", "--format=%s", f"refs/substrat/{name}/head").startswith("add a")
+    assert sorted(item["from"] for item in daemon.ok("inbox")) == [NAMES[number] for number in CONFLICTING]
     for name in landing:
         assert (app / f"{name}.txt").read_text() == f"{name}\n"
 
     after = fingerprint(app)
     changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     assert changed == OF_A_LANDING | {f"{name}.txt" for name in landing}
-    assert refs(house, app) == kept
-    assert git(house, app, "status", "--short").splitlines() == ["M README.md", "?? mine.txt"]
-    assert git(house, app, "stash", "show", "--name-only") == "sub/part.txt"
-    assert git(house, app, "fsck", "--no-dangling") == ""
-    assert [path.name for path in (house.state / "trees").glob("check-*")] == []
+    assert refs(daemon, app) == kept
+    assert git(daemon, app, "status", "--short").splitlines() == ["M README.md", "?? mine.txt"]
+    assert git(daemon, app, "stash", "show", "--name-only") == "sub/part.txt"
+    assert git(daemon, app, "fsck", "--no-dangling") == ""
+    assert [path.name for path in (daemon.state / "trees").glob("check-*")] == []
 
 
-def test_an_agent_stays_until_a_move_that_a_killed_daemon_has_begun_is_over(house, app):
+def test_an_agent_stays_until_a_move_that_a_killed_daemon_has_begun_is_over(daemon, app):
     """Only its rows tell the next daemon whose `index.lock` there is in the person's checkout."""
-    held = house.directory / "held"
+    held = daemon.directory / "held"
     held.mkdir()
     (held / "git").write_text(HELD_GIT.format(held, shutil.which("git")))
     (held / "git").chmod(0o755)
-    house.start(environment={"PATH": f"{held}:{os.environ['PATH']}"})
-    house.spawn("fix", app, commit("a.txt"), "--clone")
-    waiting = house.follow("merge", "fix", "--json")
+    daemon.start(environment={"PATH": f"{held}:{os.environ['PATH']}"})
+    daemon.spawn("fix", app, commit("a.txt"), "--clone")
+    waiting = daemon.follow("merge", "fix", "--json")
     wait_until((held / "begun").exists, "the move")
-    house.kill()
-    house.start()
-    refused = house.ctl("rm", "fix")
+    daemon.kill()
+    daemon.start()
+    refused = daemon.ctl("rm", "fix")
     assert (refused.code, refused.error) == (
         1, f"substratctl: fix's work is being landed in {app}: try again in a moment"
     )  # fmt: skip
@@ -148,4 +148,4 @@ def test_an_agent_stays_until_a_move_that_a_killed_daemon_has_begun_is_over(hous
     waiting.communicate(timeout=60)
     assert (app / "a.txt").exists()
     assert not (app / ".git" / "index.lock").exists()
-    house.ok("rm", "fix")
+    daemon.ok("rm", "fix")

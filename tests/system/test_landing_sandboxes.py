@@ -37,21 +37,21 @@ class Noted:
         app: the repository.
     """
 
-    def __init__(self, house, app):
-        self.house, self.app, self.directory = house, app, house.directory / "tools"
-        me(house, app)
+    def __init__(self, daemon, app):
+        self.daemon, self.app, self.directory = daemon, app, daemon.directory / "tools"
+        me(daemon, app)
         found = host.find_bubblewrap()
         assert found is not None
         self.directory.mkdir()
         (self.directory / "bwrap").write_text(NOTING.format(self.directory, found.path))
         (self.directory / "bwrap").chmod(0o755)
-        house.start(environment={"PATH": f"{self.directory}:{os.environ['PATH']}"})
+        daemon.start(environment={"PATH": f"{self.directory}:{os.environ['PATH']}"})
         self.spawn("one")
 
     def spawn(self, *names):
         for name in names:
-            self.house.ok("spawn", name, "-w", self.app, commit(f"{name}.txt"), "--clone")
-        self.house.ok("wait", *names)
+            self.daemon.ok("spawn", name, "-w", self.app, commit(f"{name}.txt"), "--clone")
+        self.daemon.ok("wait", *names)
 
     def started(self):
         found = Counter((self.directory / "started").read_text().split())
@@ -61,19 +61,19 @@ class Noted:
     def land(self, name):
         """Land an agent's work after a commit of the person's, until clones are looked at once more after the answer."""
         (self.app / "mine.txt").write_text(name)
-        git(self.house, self.app, "add", "-A")
-        git(self.house, self.app, "commit", "-qm", "mine")
+        git(self.daemon, self.app, "add", "-A")
+        git(self.daemon, self.app, "commit", "-qm", "mine")
         (self.directory / "started").write_text("")
-        assert merged(self.house, name)[1][0]["outcome"] == "landed"
+        assert merged(self.daemon, name)[1][0]["outcome"] == "landed"
         wait_until(lambda: self.started()["look"] == 1, "the look at the other clones, after the answer")
 
     def behind(self, name):
-        return self.house.show(name)["clone"]["behind"]
+        return self.daemon.show(name)["clone"]["behind"]
 
 
 @pytest.fixture
-def noted(house, app):
-    return Noted(house, app)
+def noted(daemon, app):
+    return Noted(daemon, app)
 
 
 def test_a_landing_starts_as_many_sandboxes_whatever_clones_there_are(noted):
@@ -96,25 +96,25 @@ def test_a_landing_waits_for_no_look_at_other_clones(noted):
     wait_until(lambda: noted.behind("three") == 6, "the look's end")
 
 
-def test_git_runs_on_the_host_to_move_a_branch_or_to_make_a_working_copy_and_for_nothing_else(house, app):
+def test_git_runs_on_the_host_to_move_a_branch_or_to_make_a_working_copy_and_for_nothing_else(daemon, app):
     """Sandboxes have a PATH of their own, in which this git isn't."""
-    me(house, app)
-    tools, real = house.directory / "tools", shutil.which("git")
+    me(daemon, app)
+    tools, real = daemon.directory / "tools", shutil.which("git")
     tools.mkdir()
     (tools / "git").write_text(f'#!/bin/sh\necho "$*" >>{tools}/host\nexec {real} "$@"\n')
     (tools / "git").chmod(0o755)
-    house.start(environment={"PATH": f"{tools}:{os.environ['PATH']}"})
+    daemon.start(environment={"PATH": f"{tools}:{os.environ['PATH']}"})
     (app / "mine.txt").write_text("mine\n")
     for name in ("one", "two"):
-        house.ok("spawn", name, "-w", app, "--clone", "--wip", "--wait", commit(f"{name}.txt"))
-    house.ok("send", "one", "--wait", f"/shell git branch x; {commit('more.txt').removeprefix('/shell ')}")
-    house.ok("diff", "one", "--wip")
-    house.ok("clones")
+        daemon.ok("spawn", name, "-w", app, "--clone", "--wip", "--wait", commit(f"{name}.txt"))
+    daemon.ok("send", "one", "--wait", f"/shell git branch x; {commit('more.txt').removeprefix('/shell ')}")
+    daemon.ok("diff", "one", "--wip")
+    daemon.ok("clones")
     assert not (tools / "host").exists()
-    git(house, app, "add", "-A")
-    git(house, app, "commit", "-qm", "mine")
-    assert merged(house, "one")[1][0]["outcome"] == "landed"
-    house.ok("checkout", "two", house.directory / "copy")
+    git(daemon, app, "add", "-A")
+    git(daemon, app, "commit", "-qm", "mine")
+    assert merged(daemon, "one")[1][0]["outcome"] == "landed"
+    daemon.ok("checkout", "two", daemon.directory / "copy")
     verbs = [line.split()[2] for line in (tools / "host").read_text().splitlines()]
     asks, writes = (
         {"config", "status", "diff-tree"},
