@@ -24,44 +24,44 @@ for place in sys.argv[1:]:
 
 
 @pytest.fixture
-def repositories(house):
+def repositories(daemon):
     """A workspace with a nested repository, a submodule and a bare repository; the program that looks at each."""
-    work = house.workspace(git=True)
-    house.git(
-        work, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", house.workspace("other", git=True), "sub"
+    work = daemon.workspace(git=True)
+    daemon.git(
+        work, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", daemon.workspace("other", git=True), "sub"
     )
-    house.git(work, "commit", "-q", "-m", "with a submodule")
-    house.git(work, "clone", "-q", ".", "nested")
-    house.git(work, "clone", "-q", "--bare", ".", "bare.git")
+    daemon.git(work, "commit", "-q", "-m", "with a submodule")
+    daemon.git(work, "clone", "-q", ".", "nested")
+    daemon.git(work, "clone", "-q", "--bare", ".", "bare.git")
     for place in (work, work / "sub", work / "nested", work / "bare.git"):
-        house.git(place, "config", "user.name", "Somebody")
+        daemon.git(place, "config", "user.name", "Somebody")
     return work, (sys.executable, "-c", LOOK, ".", "sub", "nested", "bare.git")
 
 
-def test_libgit2_finds_each_repository_during_a_turn(house, until, repositories):
+def test_libgit2_finds_each_repository_during_a_turn(daemon, until, repositories):
     work, look = repositories
     wanted = subprocess.run(look, cwd=work, check=True, capture_output=True, text=True).stdout
     assert [line.split()[0] for line in wanted.splitlines()] == [".git", ".git/modules/sub", "nested/.git", "bare.git"]
     config = f"[agent]\nbind_ro = {json.dumps(sorted({sys.prefix, sys.base_prefix}))}\n"
-    house.start(agent=house.program(WAITING), config=config)
-    house.ok("spawn", "anna", "-w", work, "go")
+    daemon.start(agent=daemon.program(WAITING), config=config)
+    daemon.ok("spawn", "anna", "-w", work, "go")
     until((work / "ready").exists, "the turn")
     # A control: the stand-ins are there.
     assert (work / ".git" / "commondir").read_text() == "./\n"
     outside = subprocess.run(look, cwd=work, check=True, capture_output=True, text=True).stdout
-    inside = house.ctl("exec", "anna", "--", *look).out
+    inside = daemon.ctl("exec", "anna", "--", *look).out
     assert inside == outside == wanted
     (work / "go").touch()
-    assert house.wait("anna", "idle")["turn"]["outcome"] == "success"
+    assert daemon.wait("anna", "idle")["turn"]["outcome"] == "success"
     assert not (work / ".git" / "commondir").exists()
 
 
-def test_a_stand_in_of_an_earlier_version_is_removed(house, until):
-    work = house.workspace(git=True)
-    house.start(agent=house.program(WAITING))
-    house.ok("spawn", "anna", "-w", work, "go")
+def test_a_stand_in_of_an_earlier_version_is_removed(daemon, until):
+    work = daemon.workspace(git=True)
+    daemon.start(agent=daemon.program(WAITING))
+    daemon.ok("spawn", "anna", "-w", work, "go")
     until((work / "ready").exists, "the turn")
     (work / ".git" / "commondir").write_text(".\n")
     (work / "go").touch()
-    house.wait("anna", "idle")
+    daemon.wait("anna", "idle")
     assert not (work / ".git" / "commondir").exists()

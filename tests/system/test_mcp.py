@@ -47,19 +47,19 @@ finish()
 """
 
 
-def sdk(house, calls, *, added=(), environment=None):
+def sdk(daemon, calls, *, added=(), environment=None):
     """Let an agent that is the SDK's client make calls; returns what it found."""
-    program = house.program(SDK.replace("ADDED", repr(list(added))).replace("ENVIRONMENT", repr(environment or {})))
+    program = daemon.program(SDK.replace("ADDED", repr(list(added))).replace("ENVIRONMENT", repr(environment or {})))
     program.write_text(program.read_text().replace("#!/usr/bin/env python3\n", script.head()))
-    house.start(agent=program, config=f"[agent]\nbind_ro = {json.dumps([sys.prefix, sys.base_prefix])}\n")
-    work = house.workspace()
-    agent = house.spawn("anna", work, json.dumps(calls))
-    stderr = house.agents_directory(agent) / "turns" / "1" / "stderr"
+    daemon.start(agent=program, config=f"[agent]\nbind_ro = {json.dumps([sys.prefix, sys.base_prefix])}\n")
+    work = daemon.workspace()
+    agent = daemon.spawn("anna", work, json.dumps(calls))
+    stderr = daemon.agents_directory(agent) / "turns" / "1" / "stderr"
     assert agent["turn"]["outcome"] == "success", stderr.read_text()
     return json.loads((work / "found").read_text())
 
 
-def test_the_official_client_finds_the_tools_and_gets_clear_errors(house):
+def test_the_official_client_finds_the_tools_and_gets_clear_errors(daemon):
     """The id on the companion's command line and the environment decide nothing."""
     calls = [
         ["fly", {}],
@@ -75,7 +75,7 @@ def test_the_official_client_finds_the_tools_and_gets_clear_errors(house):
         ["whoami", {}],
     ]
     found = sdk(
-        house, calls, added=["--agent-id", "00000000-0000-0000-0000-000000000000"],
+        daemon, calls, added=["--agent-id", "00000000-0000-0000-0000-000000000000"],
         environment={"SUBSTRAT_AGENT": "somebody-else"},
     )  # fmt: skip
     assert found["initialize"]["protocol_version"]
@@ -92,9 +92,9 @@ def test_the_official_client_finds_the_tools_and_gets_clear_errors(house):
     assert "fly" in answers[0]
     assert "text" in answers[1] or "to" in answers[1]
     assert "nobody" in answers[2]
-    assert [agent["name"] for agent in house.ok("ls")] == ["anna"]
+    assert [agent["name"] for agent in daemon.ok("ls")] == ["anna"]
     assert not sent.startswith("!")
-    (message,) = house.ok("inbox")
+    (message,) = daemon.ok("inbox")
     assert (message["from"], message["text"]) == ("anna", "hello")
 
 

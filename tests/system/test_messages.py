@@ -10,71 +10,71 @@ def tool(called, /, **arguments):
     return f"/tool {called} {json.dumps(arguments)}"
 
 
-def send(house, name, *lines):
+def send(daemon, name, *lines):
     """Give an agent a script and wait for the turn; returns the answers of its tools in it."""
-    before = len(house.tool(name))
-    done = house.ctl("send", name, "--wait", "--prompt-file", "-", stdin="\n".join(lines).encode())
+    before = len(daemon.tool(name))
+    done = daemon.ctl("send", name, "--wait", "--prompt-file", "-", stdin="\n".join(lines).encode())
     assert done.code in {0, 5, 6}, done
-    return house.tool(name)[before:]
+    return daemon.tool(name)[before:]
 
 
-def begin(house, name, *lines):
+def begin(daemon, name, *lines):
     """Give an agent a script and don't wait."""
-    house.ok("send", name, "--prompt-file", "-", stdin="\n".join(lines).encode())
+    daemon.ok("send", name, "--prompt-file", "-", stdin="\n".join(lines).encode())
 
 
-def prompts(house, name):
-    return [event["text"] for event in house.events(name, "user")]
+def prompts(daemon, name):
+    return [event["text"] for event in daemon.events(name, "user")]
 
 
-def settled(house, name, turn):
+def settled(daemon, name, turn):
     """Whether an agent has ended a turn of at least this number and has nothing left to do."""
-    agent = house.show(name)
+    agent = daemon.show(name)
     return agent["state"] == "idle" and agent["turn"] is not None and agent["turn"]["number"] >= turn
 
 
-def states(house, name, **wanted):
+def states(daemon, name, **wanted):
     """The states of an agent's messages that have these members, oldest first."""
-    rows = house.ok("inbox", name)
+    rows = daemon.ok("inbox", name)
     return [row["state"] for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
-def pair(house):
-    work = house.workspace()
+def pair(daemon):
+    work = daemon.workspace()
     for name in ("anna", "bert"):
-        house.spawn(name, work)
+        daemon.spawn(name, work)
     return work
 
 
-def test_a_group_has_one_message_each_and_a_line_for_each_also_where_one_takes_no_more(house):
-    house.start(config="[limits]\nwaiting_items = 3\n")
+def test_a_group_has_one_message_each_and_a_line_for_each_also_where_one_takes_no_more(daemon):
+    daemon.start(config="[limits]\nwaiting_items = 3\n")
     children = [tool("spawn_agent", name=name, prompt="hello") for name in ("a", "b", "c")]
-    house.spawn("lead", house.workspace(), "\n".join([*children, tool("wait_agents")]))
-    house.wait("lead")
-    house.spawn("stranger", house.directory / "work")
-    house.ok("suspend", "b")
+    daemon.spawn("lead", daemon.workspace(), "\n".join([*children, tool("wait_agents")]))
+    daemon.wait("lead")
+    daemon.spawn("stranger", daemon.directory / "work")
+    daemon.ok("suspend", "b")
     for number in range(3):
-        house.ok("send", "b", f"prompt {number}")
-    (said,) = send(house, "lead", tool("send_message", to="children", text="to all", intent="inform"))
+        daemon.ok("send", "b", f"prompt {number}")
+    (said,) = send(daemon, "lead", tool("send_message", to="children", text="to all", intent="inform"))
     lines = said.removeprefix("!").splitlines()
     assert len(lines) == 3
     assert [[name for name in "abc" if name in line.split()] for line in lines] == [["a"], ["b"], ["c"]], lines
     assert ["not accepted" in line for line in lines] == [False, True, False]
-    assert sorted(states(house, "lead", text="to all")) == ["accepted", "accepted", "refused"]
-    assert house.ok("inbox", "stranger") == []
-    assert states(house, "b", text="to all") == ["refused"]
-    assert len(house.events("lead", "message:refused")) == 1
+    assert sorted(states(daemon, "lead", text="to all")) == ["accepted", "accepted", "refused"]
+    assert daemon.ok("inbox", "stranger") == []
+    assert states(daemon, "b", text="to all") == ["refused"]
+    assert len(daemon.events("lead", "message:refused")) == 1
     siblings, family = send(
-        house, "a", tool("send_message", to="siblings", text="brothers", intent="inform"),
+        daemon, "a", tool("send_message", to="siblings", text="brothers", intent="inform"),
         tool("send_message", to="family", text="everybody", intent="inform"),
     )  # fmt: skip
     assert len(siblings.splitlines()) == 2
     assert len(family.splitlines()) == 3, "its parent and its siblings, not itself"
-    assert states(house, "a", intent="inform", to="a") == ["delivered"]
-    assert states(house, "c", intent="inform", to="c") == ["accepted"] * 3
-    assert send(house, "stranger", tool("send_message", to="siblings", text="x"))[0].startswith("!")
+    assert states(daemon, "a", intent="inform", to="a") == ["delivered"]
+    assert states(daemon, "c", intent="inform", to="c") == ["accepted"] * 3
+    assert send(daemon, "stranger", tool("send_message", to="siblings", text="x"))[0].startswith("!")
     for word in ("children", "siblings", "family", "operator", "parent"):
-        refused = house.ctl("spawn", word, "-w", house.directory / "work")
+        refused = daemon.ctl("spawn", word, "-w", daemon.directory / "work")
         assert refused.code == 2, (word, refused)
         assert word in refused.error
 

@@ -79,10 +79,10 @@ def test_a_question_that_is_dismissed_lets_the_lead_go_on(running, until):
 class Screen:
     """A command on a terminal, and what it has written."""
 
-    def __init__(self, house, rows, columns, *words):
+    def __init__(self, daemon, rows, columns, *words):
         self._master, slave = pty.openpty()
         self.resize(rows, columns)
-        environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), TERM="xterm")
+        environment = daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket), TERM="xterm")
         self.process = subprocess.Popen(
             [PROGRAMS / "substratctl", *words],
             env=environment,

@@ -20,9 +20,9 @@ def form():
 
 
 @pytest.fixture
-def net(house, world, form):  # noqa: F811 - a fixture
-    house.prefix = world[0]
-    return house.start(config=f'[sandbox]\nfiltered = "{form}"\nallow = ["*.test", "www.allowed.test"]\n')
+def net(daemon, world, form):  # noqa: F811 - a fixture
+    daemon.prefix = world[0]
+    return daemon.start(config=f'[sandbox]\nfiltered = "{form}"\nallow = ["*.test", "www.allowed.test"]\n')
 
 
 def change(net, script):
@@ -70,9 +70,9 @@ def test_a_link_that_leads_past_the_list_is_found(net):
 
 
 @pytest.mark.parametrize("form", ["transparent", "proxy"])
-def test_a_host_that_is_not_reached_is_told_with_the_daemons_reason(house, world, form):  # noqa: F811 - a fixture
-    house.prefix = world[0]
-    net = house.start(config=f'[sandbox]\nfiltered = "{form}"\nallow = ["inner.allowed.test"]\n')
+def test_a_host_that_is_not_reached_is_told_with_the_daemons_reason(daemon, world, form):  # noqa: F811 - a fixture
+    daemon.prefix = world[0]
+    net = daemon.start(config=f'[sandbox]\nfiltered = "{form}"\nallow = ["inner.allowed.test"]\n')
     net.held("anna", net.workspace(), "--network", "filtered")
     found = checks(net, 1)
     assert found["connection"]["detail"].startswith("inner.allowed.test:443: it leads to 10.0.0.1, a private address")

@@ -85,24 +85,24 @@ def form():
 
 
 @pytest.fixture
-def net(house, world, form):
+def net(daemon, world, form):
     """A daemon in that internet."""
-    house.prefix = world[0]
-    return house.start(config=f'[sandbox]\nfiltered = "{form}"\n')
+    daemon.prefix = world[0]
+    return daemon.start(config=f'[sandbox]\nfiltered = "{form}"\n')
 
 
-def run(house, name, *commands, options=ALLOW):
+def run(daemon, name, *commands, options=ALLOW):
     """Run shell commands in an agent's sandbox, return what they printed."""
-    if not (house.directory / "work").exists():
-        house.workspace()
+    if not (daemon.directory / "work").exists():
+        daemon.workspace()
     script = "\n".join(f"/shell {command}" for command in commands)
-    house.spawn(name, house.directory / "work", script + "\n", *options)
-    return house.shell(name)
+    daemon.spawn(name, daemon.directory / "work", script + "\n", *options)
+    return daemon.shell(name)
 
 
-def told(house, name, kind):
+def told(daemon, name, kind):
     """What was decided, without the command that would have it otherwise."""
-    return [event["text"].partition("; substratctl ")[0] for event in house.events(name, f"network:{kind}")]
+    return [event["text"].partition("; substratctl ")[0] for event in daemon.events(name, f"network:{kind}")]
 
 
 CURL = "curl -sS --max-time 10 "
@@ -306,30 +306,30 @@ def test_the_list_changes_while_a_turn_runs(net, until):
     assert "Could not resolve host: www.allowed.test" in net.shell("anna")
 
 
-def test_a_list_is_changed_within_a_family(house):
-    house.start()
-    work = house.workspace()
+def test_a_list_is_changed_within_a_family(daemon):
+    daemon.start()
+    work = daemon.workspace()
     call = '/tool spawn_agent {"name": "kid", "prompt": "/say hi"}'
-    house.spawn("anna", work, call, "--network", "filtered", "--allow", "one.test", "--allow", "two.test")
-    house.wait("kid")
-    refused = house.ctl("allow", "kid", "three.test")
+    daemon.spawn("anna", work, call, "--network", "filtered", "--allow", "one.test", "--allow", "two.test")
+    daemon.wait("kid")
+    refused = daemon.ctl("allow", "kid", "three.test")
     assert (refused.code, refused.error) == (
         1, "substratctl: kid can't have more than its parent anna: `substratctl allow anna …` first"
     )  # fmt: skip
-    house.ok("allow", "anna", "--remove", "one.test")
-    assert "one.test" not in house.ok("allow", "kid")["allow"]
-    assert "two.test" in house.ok("allow", "kid")["allow"]
+    daemon.ok("allow", "anna", "--remove", "one.test")
+    assert "one.test" not in daemon.ok("allow", "kid")["allow"]
+    assert "two.test" in daemon.ok("allow", "kid")["allow"]
     for words, code, sentence in (
         (("anna", "--remove", "one.test"), 2, "'one.test' can't be taken off the list: it isn't on it"),
         (("anna", "no name"), 2, "can't be allowed"),
         (("nobody", "one.test"), 4, "there is no agent 'nobody'"),
     ):
-        refused = house.ctl("allow", *words)
+        refused = daemon.ctl("allow", *words)
         assert (refused.code, sentence in refused.error) == (code, True), refused
-    house.spawn("bert", work, "hello", "--network", "none")
-    assert "has no list to change" in house.ctl("allow", "bert", "one.test").error
-    house.ok("end", "anna")
-    assert "has ended" in house.ctl("allow", "anna", "three.test").error
+    daemon.spawn("bert", work, "hello", "--network", "none")
+    assert "has no list to change" in daemon.ctl("allow", "bert", "one.test").error
+    daemon.ok("end", "anna")
+    assert "has ended" in daemon.ctl("allow", "anna", "three.test").error
 
 
 def test_an_address_may_be_named(net):

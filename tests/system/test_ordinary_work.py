@@ -96,16 +96,16 @@ def publish_crate(site):
     (place / "he" / "ll" / "hello-there").write_text(json.dumps(index) + "\n")
 
 
-def publish(house, directory, name, files):
+def publish(daemon, directory, name, files):
     """Put a project's first commit into a bare repository that can be cloned from, and pushed to with the token."""
     source, bare = directory / "repositories" / f"{name}-source", directory / "repositories" / f"{name}.git"
     for path, text in files.items():
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         (source / path).write_text(text)
-    house.git(source, "init", "-q", "-b", "main")
-    house.git(source, "add", "-A")
-    house.git(source, "commit", "-q", "-m", "first")
-    house.git(source, "clone", "-q", "--bare", source, bare)
+    daemon.git(source, "init", "-q", "-b", "main")
+    daemon.git(source, "add", "-A")
+    daemon.git(source, "commit", "-q", "-m", "first")
+    daemon.git(source, "clone", "-q", "--bare", source, bare)
     return bare
 
 
@@ -126,7 +126,7 @@ def tools(names):
 @BOTH_FORMS
 @pytest.mark.parametrize("name", PROJECTS)
 @pytest.mark.parametrize("place", ["in place", "in a clone"])
-def test_a_project_is_cloned_built_tested_and_pushed(house, world, name, form, place):  # noqa: F811 - fixtures
+def test_a_project_is_cloned_built_tested_and_pushed(daemon, world, name, form, place):  # noqa: F811 - fixtures
     if place == "in a clone" and form == "proxy":
         pytest.skip("what the clone changes, the network's form doesn't")
     project, directory = PROJECTS[name], world[1]
@@ -135,9 +135,9 @@ def test_a_project_is_cloned_built_tested_and_pushed(house, world, name, form, p
     path, shown = found
     publish_crate(directory / "site")
     repository = f"{name}-{form}-{place.replace(' ', '-')}"
-    bare = publish(house, directory, repository, project.files)
-    house.prefix = world[0]
-    house.start(
+    bare = publish(daemon, directory, repository, project.files)
+    daemon.prefix = world[0]
+    daemon.start(
         config=f"[agent]\npath = {json.dumps(path)}\nbind_ro = {json.dumps(shown)}\n"
         f'[sandbox]\nfiltered = "{form}"\nca = "{directory / "only.pem"}"\n'
     )
@@ -145,20 +145,20 @@ def test_a_project_is_cloned_built_tested_and_pushed(house, world, name, form, p
     helper = "!f() { echo username=x; echo password=$GIT_TOKEN; }; f"
     options = ["--network", "filtered", "--allow", "*.allowed.test", "--env", "GIT_TOKEN=token"]
     if place == "in a clone":
-        work, get, branch = house.directory / "src", "pwd", "HEAD:main"
-        house.git(house.directory, "clone", "-q", bare, work)
-        house.git(work, "remote", "set-url", "origin", url)
+        work, get, branch = daemon.directory / "src", "pwd", "HEAD:main"
+        daemon.git(daemon.directory, "clone", "-q", bare, work)
+        daemon.git(work, "remote", "set-url", "origin", url)
         options.append("--clone")
     else:
-        work, get, branch = house.workspace(), f"git clone -q {url} src; cd src", "main"
+        work, get, branch = daemon.workspace(), f"git clone -q {url} src; cd src", "main"
     script = (
         f"set -e; {get}; {project.script}; echo more >> README; git add -A; "
         f"git commit -q -m 'by an agent'; git -c credential.helper='{helper}' push -q origin {branch}; echo all of it"
     )
-    house.spawn("anna", work, f"/shell {script}\n", *options)
-    said = house.shell("anna")
+    daemon.spawn("anna", work, f"/shell {script}\n", *options)
+    said = daemon.shell("anna")
     assert "all of it" in said, said
-    pushed = house.git(bare, "show", "--stat", "--format=%an %s", "main")
+    pushed = daemon.git(bare, "show", "--stat", "--format=%an %s", "main")
     assert "by an agent" in pushed
     assert "README" in pushed
-    assert house.git(bare, "rev-list", "--count", "main").strip() == "2"
+    assert daemon.git(bare, "rev-list", "--count", "main").strip() == "2"

@@ -59,15 +59,15 @@ ANYTHING = {
 }
 
 
-def test_exec_tells_of_a_daemon_that_greets_and_does_not_answer(house):
+def test_exec_tells_of_a_daemon_that_greets_and_does_not_answer(daemon):
     """Its answer may take long, but the daemon comes for the command's descriptors at once."""
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as stack:
-        listener.bind(str(house.socket))
+        listener.bind(str(daemon.socket))
         listener.listen()
         over = threading.Event()
         processes = {}
         for kind, data in ANYTHING.items():
-            processes[kind] = house.follow("exec", "anna", "--", "true")
+            processes[kind] = daemon.follow("exec", "anna", "--", "true")
             connection = stack.enter_context(listener.accept()[0])
             connection.recv(1 << 16)
             connection.sendall(GREETING)

@@ -75,7 +75,7 @@ def test_a_workspace_that_was_made_anew_is_used_once_a_person_has_accepted_it(ru
 def test_worktrees_are_made_and_removed_one_after_the_other_beside_a_running_agent(agent):
     """git removes an empty `.git/worktrees`, and with it a placeholder."""
     agent.start()
-    tree = agent.house.directory / "tree"
+    tree = agent.daemon.directory / "tree"
     for _ in range(3):
         agent.git("worktree", "add", "-q", "--detach", tree)
         agent.git("worktree", "remove", tree)
@@ -85,22 +85,22 @@ def test_worktrees_are_made_and_removed_one_after_the_other_beside_a_running_age
     assert agent.git("worktree", "list").count("\n") == 2
     assert agent.tries((".git/worktrees/x", "x"), (".git/worktrees/substrat/gitdir", "x")) == [READ_ONLY] * 2
     agent.finish()
-    agent.house.git(tree, "status")
+    agent.daemon.git(tree, "status")
     agent.git("worktree", "remove", tree)
     assert not (agent.work / ".git/worktrees").exists()
     assert agent.told("agent:frozen") == []
 
 
 def test_the_last_worktree_is_removed_and_one_made_while_another_agent_starts(agent):
-    tree = agent.house.directory / "tree"
+    tree = agent.daemon.directory / "tree"
     agent.git("worktree", "add", "-q", "--detach", tree)
     agent.start()
     (agent.work / "ready").unlink()
-    second = Agent(agent.house, "second").start()
+    second = Agent(agent.daemon, "second").start()
     agent.git("worktree", "remove", tree)
     agent.git("worktree", "add", "-q", "--detach", tree)
     assert READ_ONLY in second.tries((".git/worktrees/substrat/locked", "x"))
-    agent.house.ok("end", "second")
-    agent.house.ok("end", "agent")
-    agent.house.git(tree, "status")
+    agent.daemon.ok("end", "second")
+    agent.daemon.ok("end", "agent")
+    agent.daemon.git(tree, "status")
     assert os.listdir(agent.work / ".git/worktrees") == ["tree"]

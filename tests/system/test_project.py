@@ -29,15 +29,15 @@ SET_UP = """mkdir node_modules; echo 'NAME = "pad"' > node_modules/pad.py"""
 
 
 @pytest.fixture
-def project(house, nested, monkeypatch):
-    git_lfs.install(house.directory / "tools")
-    monkeypatch.setenv("PATH", f"{house.directory}/tools:{os.environ['PATH']}")
+def project(daemon, nested, monkeypatch):
+    git_lfs.install(daemon.directory / "tools")
+    monkeypatch.setenv("PATH", f"{daemon.directory}/tools:{os.environ['PATH']}")
     lib = nested / "libs" / "json"
     (lib / "lib.py").write_text('NAME = "lib"\n')
-    git(house, lib, "add", "-A")
-    git(house, lib, "commit", "-qm", "lib")
+    git(daemon, lib, "add", "-A")
+    git(daemon, lib, "commit", "-qm", "lib")
     for key, value in git_lfs.INSTALLED.items():
-        git(house, nested, "config", key, value)
+        git(daemon, nested, "config", key, value)
     rules = nested / ".cursor" / "rules"
     rules.mkdir(parents=True)
     files = {
@@ -47,31 +47,31 @@ def project(house, nested, monkeypatch):
     }  # fmt: skip
     for name, text in files.items():
         (nested / name).write_text(text)
-    git(house, nested, "add", "-A")
-    git(house, nested, "commit", "-qm", "the project")
-    head = git(house, nested, "rev-parse", "HEAD")
+    git(daemon, nested, "add", "-A")
+    git(daemon, nested, "commit", "-qm", "the project")
+    head = git(daemon, nested, "rev-parse", "HEAD")
     with (nested / ".git" / "packed-refs").open("a") as file:
         file.writelines(f"{head} refs/tags/v{number:05}\n" for number in range(10_000))
     return nested
 
 
-def test_a_project_is_worked_in_from_the_spawn_to_the_landing(house, project):
-    tools = house.directory / "tools"
-    house.start(config=f'[agent]\npath = ["{tools}"]\n')
+def test_a_project_is_worked_in_from_the_spawn_to_the_landing(daemon, project):
+    tools = daemon.directory / "tools"
+    daemon.start(config=f'[agent]\npath = ["{tools}"]\n')
     work = "python3 -B tests.py && echo 'ADDED = 1' > added.py && git add added.py && git commit -qm added"
-    house.spawn("fix", project, f"/shell {work}", "--clone", "--network", "none")
-    assert house.shell("fix") == "tests pass\n"
+    daemon.spawn("fix", project, f"/shell {work}", "--clone", "--network", "none")
+    assert daemon.shell("fix") == "tests pass\n"
     (project / ".cursor" / "rules" / "style.mdc").write_text("shorter\n")
     (project / "other.py").write_text("OTHER = 1\n")
-    git(house, project, "add", "-A")
-    git(house, project, "commit", "-qm", "main moves on")
+    git(daemon, project, "add", "-A")
+    git(daemon, project, "commit", "-qm", "main moves on")
     merge = "/shell git merge -q --no-edit workspace/main && python3 -B tests.py && git tag | wc -l"
-    house.ok("send", "fix", "--wait", merge)
-    assert house.shell("fix").split()[-3:] == ["tests", "pass", "10000"]
-    done = house.ctl("merge", "fix", "--check", "python3 -B tests.py")
+    daemon.ok("send", "fix", "--wait", merge)
+    assert daemon.shell("fix").split()[-3:] == ["tests", "pass", "10000"]
+    done = daemon.ctl("merge", "fix", "--check", "python3 -B tests.py")
     assert done.code == 0, done
     assert (project / "added.py").read_text() == "ADDED = 1\n"
     assert (project / ".cursor" / "rules" / "style.mdc").read_text() == "shorter\n"
-    assert git(house, project, "status", "--porcelain") == ""
-    assert house.show("fix")["clone"]["landed"] is True
-    assert "stays, because 1 ignored file is only there" in house.ctl("rm", "fix").out, "the set-up's"
+    assert git(daemon, project, "status", "--porcelain") == ""
+    assert daemon.show("fix")["clone"]["landed"] is True
+    assert "stays, because 1 ignored file is only there" in daemon.ctl("rm", "fix").out, "the set-up's"

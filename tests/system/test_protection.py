@@ -77,15 +77,15 @@ ORDINARY = [
 ]
 
 
-def prepare_nested(house):
+def prepare_nested(daemon):
     """Make a repository with protected names further down, and a branch without them."""
-    work = prepare(house)
+    work = prepare(daemon)
     (work / "a" / "pkg" / ".vscode").mkdir(parents=True)
     (work / "a" / "pkg" / ".vscode" / "tasks.json").write_text("{}\n")
     (work / "a" / "pkg" / ".envrc").write_text("export A=1\n")
-    house.git(work, "checkout", "-q", "-b", "nested")
-    house.git(work, "add", "-f", ".")
-    house.git(work, "commit", "-q", "-m", "nested")
+    daemon.git(work, "checkout", "-q", "-b", "nested")
+    daemon.git(work, "add", "-f", ".")
+    daemon.git(work, "commit", "-q", "-m", "nested")
     return work
 
 
@@ -94,7 +94,7 @@ FURTHER_DOWN = (("a/pkg/.envrc", "x"), ("a/pkg/.vscode/tasks.json", "x"))
 
 def is_protected(agent, path):
     """Whether a file's newest version is mounted read-only where the agent's turn finds it."""
-    inside = [Path(f"/proc/{pid}/root") / (agent.work / path).relative_to("/") for pid in agent.house.sandboxed()]
+    inside = [Path(f"/proc/{pid}/root") / (agent.work / path).relative_to("/") for pid in agent.daemon.sandboxed()]
     with contextlib.suppress(OSError):
         return any(place.samefile(agent.work / path) and os.statvfs(place).f_flag & os.ST_RDONLY for place in inside)
     return False
@@ -105,8 +105,8 @@ def wait_frozen(agent):
     wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
     assert agent.attention["text"] == f"frozen, because .git/config was replaced here: resume {agent.name}"
     assert agent.attention["frozen"] is True
-    assert agent.house.show(agent.name)["state"] == "suspended"
-    check_frozen(agent.house)
+    assert agent.daemon.show(agent.name)["state"] == "suspended"
+    check_frozen(agent.daemon)
     assert is_protected(agent, ".git/config")
 
 
@@ -120,7 +120,7 @@ def test_ordinary_git_that_replaces_a_protected_file_freezes_the_turn_until_a_pe
         (*_, told) = agent.wait_told("agent:frozen", number)
         assert f"{agent.work}/.git/config was replaced here" in told
         config = (agent.work / ".git/config").read_bytes()
-        agent.house.ok("resume", "agent")
+        agent.daemon.ok("resume", "agent")
         assert agent.tries((".git/config", "x")) == READ_ONLY, command
         assert (agent.work / ".git/config").read_bytes() == config, command
         assert agent.attention["kind"] == "working", command
@@ -129,20 +129,20 @@ def test_ordinary_git_that_replaces_a_protected_file_freezes_the_turn_until_a_pe
     assert agent.attention["kind"] == "idle"
 
 
-def test_what_comes_back_as_it_was_is_mounted_anew_without_a_word(house):
-    work = prepare(house)
-    house.git(work, "checkout", "-q", "tooled")
-    house.start(agent=house.program(OBEDIENT))
-    agent = Agent(house).start()
+def test_what_comes_back_as_it_was_is_mounted_anew_without_a_word(daemon):
+    work = prepare(daemon)
+    daemon.git(work, "checkout", "-q", "tooled")
+    daemon.start(agent=daemon.program(OBEDIENT))
+    agent = Agent(daemon).start()
     made = (work / ".envrc").stat().st_ctime_ns
-    house.git(work, "rebase", "-q", "--force-rebase", "main")  # takes them away, and brings them back
+    daemon.git(work, "rebase", "-q", "--force-rebase", "main")  # takes them away, and brings them back
     assert (work / ".envrc").stat().st_ctime_ns != made, "a control"
     os.rmdir(work / ".idea")  # a placeholder
     for path in (".envrc", ".vscode/settings.json", ".idea"):
         wait_until(partial(is_protected, agent, path), f"the protection of {path}")
     assert agent.tries((".envrc", "x"), (".idea/x", "x")) == READ_ONLY * 2
     agent.finish()
-    assert house.git(work, "status", "--porcelain", "--untracked-files=no") == ""
+    assert daemon.git(work, "status", "--porcelain", "--untracked-files=no") == ""
     assert agent.told("agent:frozen") == agent.told("workspace:unprotected") == []
 
 
@@ -150,7 +150,7 @@ def test_a_checkout_of_a_branch_with_other_protected_files_freezes_the_turn(agen
     agent.start()
     agent.git("checkout", "-q", "tooled")
     wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
-    agent.house.ok("resume", "agent")
+    agent.daemon.ok("resume", "agent")
     assert agent.tries((".envrc", "x"), (".vscode/settings.json", "x")) == READ_ONLY * 2
     assert (agent.work / ".envrc").read_text() == "export A=1\n"
     assert agent.git("status", "--porcelain", "--untracked-files=no") == ""
@@ -161,65 +161,65 @@ def test_a_checkout_of_a_branch_with_other_protected_files_freezes_the_turn(agen
     agent.finish()
 
 
-def test_nested_protected_files_that_go_and_come_back_stay_protected(house):
-    prepare_nested(house)
-    house.start(agent=house.program(OBEDIENT))
-    nested = Agent(house).start()
+def test_nested_protected_files_that_go_and_come_back_stay_protected(daemon):
+    prepare_nested(daemon)
+    daemon.start(agent=daemon.program(OBEDIENT))
+    nested = Agent(daemon).start()
     assert "written" not in nested.tries(*FURTHER_DOWN)
     nested.git("checkout", "-q", "main")
     assert not (nested.work / "a" / "pkg" / ".vscode" / "tasks.json").exists()
     nested.git("checkout", "-q", "nested")
     wait_until(lambda: is_protected(nested, "a/pkg/.envrc"), "the protection of .envrc")
     if nested.attention["kind"] == "unsafe":  # the look came in between
-        house.ok("resume", "agent")
+        daemon.ok("resume", "agent")
     assert "written" not in nested.tries(*FURTHER_DOWN)
     assert (nested.work / "a" / "pkg" / ".envrc").read_text() == "export A=1\n"
 
 
-def test_what_an_agent_makes_where_a_nested_directory_was_freezes_its_turn_and_is_told_at_its_end(house):
-    work = prepare_nested(house)
-    house.start(agent=house.program(REMAKING))
-    agent = Agent(house).start()
-    os.rename(work / "a", house.directory / "a")
+def test_what_an_agent_makes_where_a_nested_directory_was_freezes_its_turn_and_is_told_at_its_end(daemon):
+    work = prepare_nested(daemon)
+    daemon.start(agent=daemon.program(REMAKING))
+    agent = Agent(daemon).start()
+    os.rename(work / "a", daemon.directory / "a")
     wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
     assert agent.attention["text"].startswith("frozen, because ")
-    house.ok("interrupt", "agent")
-    house.wait("agent")
+    daemon.ok("interrupt", "agent")
+    daemon.wait("agent")
     wait_until(lambda: agent.attention["kind"] == "unsafe", "the finding")
     assert "the turn hasn't gone on since" in agent.attention["text"]
     assert (work / "a/pkg/.envrc").read_text() == "touch stolen\n", "nothing of it is put back"
-    house.ok("accept", "agent")
+    daemon.ok("accept", "agent")
 
 
-def test_a_repository_that_is_replaced_by_a_file_that_leads_elsewhere_freezes_the_turn(house):
-    work = prepare(house)
-    house.start(agent=house.program(LEADING))
-    agent = Agent(house).start()
-    os.rename(work / ".git", house.directory / "old")
+def test_a_repository_that_is_replaced_by_a_file_that_leads_elsewhere_freezes_the_turn(daemon):
+    work = prepare(daemon)
+    daemon.start(agent=daemon.program(LEADING))
+    agent = Agent(daemon).start()
+    os.rename(work / ".git", daemon.directory / "old")
     wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
     assert agent.attention["text"] == "frozen, because .git was replaced here: resume agent"
-    house.ok("end", "agent")
+    daemon.ok("end", "agent")
 
 
 @pytest.mark.parametrize("way", ["open", "mapped", "linked", "sent"])
-def test_an_agent_that_keeps_a_new_file_within_its_reach_is_ended(house, way):
+def test_an_agent_that_keeps_a_new_file_within_its_reach_is_ended(daemon, way):
     """It could write to the file behind any mount, long after a person has looked at it and has resumed the turn."""
-    work = prepare(house)
-    house.start(agent=house.program(KEEPING))
-    agent = Agent(house).start(way)
+    work = prepare(daemon)
+    daemon.start(agent=daemon.program(KEEPING))
+    agent = Agent(daemon).start(way)
     # The same content, so that nothing else stops the agent.
     (work / "new").write_bytes((work / ".git/config").read_bytes())
     wait_until((work / "has-it").exists, "the agent's hold on it")
     os.replace(work / "new", work / ".git/config")
     assert "may be open in the sandbox or has another name" in agent.wait_told("workspace:touched")[0]
-    assert house.wait("agent", "failed")["turn"]["outcome"] == "error"
+    assert daemon.wait("agent", "failed")["turn"]["outcome"] == "error"
     assert agent.attention["kind"] == "unsafe"
 
 
-def test_each_of_two_files_that_are_replaced_at_once_is_told_at_the_end_of_the_interrupted_turn(house):
-    work = prepare_nested(house)
-    house.start(agent=house.program(OBEDIENT))
-    agent = Agent(house).start()
+def test_each_of_two_files_that_are_replaced_at_once_is_told_at_the_end_of_the_interrupted_turn(daemon):
+    work = prepare_nested(daemon)
+    daemon.start(agent=daemon.program(OBEDIENT))
+    agent = Agent(daemon).start()
     paths = [work / ".git/config", work / "a/pkg/.envrc"]
     for path in paths:
         path.with_name("new").write_bytes(path.read_bytes() + b"# \n")
@@ -227,12 +227,12 @@ def test_each_of_two_files_that_are_replaced_at_once_is_told_at_the_end_of_the_i
         path.with_name("new").replace(path)
     wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
     assert agent.attention["text"] == "frozen, because .git/config and 1 more were replaced here: resume agent"
-    house.ok("interrupt", "agent")
-    house.wait("agent")
+    daemon.ok("interrupt", "agent")
+    daemon.wait("agent")
     (told,) = (one for one in agent.wait_told("workspace:unprotected") if "hasn't gone on since" in one)
     assert all(str(path) in told for path in paths)
-    house.kill()
-    house.start(agent=house.agent)
+    daemon.kill()
+    daemon.start(agent=daemon.agent)
     assert agent.attention["kind"] == "unsafe"
     for path in paths:
         path.with_name("new").write_bytes(path.read_bytes().removesuffix(b"# \n"))
@@ -240,20 +240,20 @@ def test_each_of_two_files_that_are_replaced_at_once_is_told_at_the_end_of_the_i
     wait_until(lambda: agent.attention["kind"] != "unsafe", "the end of the finding")
 
 
-def test_a_file_that_an_agent_keeps_ends_its_turn_also_by_the_next_daemon(house):
+def test_a_file_that_an_agent_keeps_ends_its_turn_also_by_the_next_daemon(daemon):
     """The first one has mounted it anew, so that all seems to be as it was."""
-    work = prepare(house)
-    program = house.program(KEEPING)
-    house.start(agent=program, environment={"SUBSTRAT_KILL_AT": "after: protected again"})
-    agent = Agent(house).start("open")
+    work = prepare(daemon)
+    program = daemon.program(KEEPING)
+    daemon.start(agent=program, environment={"SUBSTRAT_KILL_AT": "after: protected again"})
+    agent = Agent(daemon).start("open")
     (work / "new").write_bytes((work / ".git/config").read_bytes())
     wait_until((work / "has-it").exists, "the agent's hold on it")
     os.replace(work / "new", work / ".git/config")
-    assert house.process.wait(20) == -signal.SIGKILL
-    house.start(agent=program)
+    assert daemon.process.wait(20) == -signal.SIGKILL
+    daemon.start(agent=program)
     said = f"{work}/.git/config was replaced on the host, and may be open in the sandbox or has another name"
     assert said in agent.wait_told("workspace:touched")[0]
-    house.wait("agent", "failed")
+    daemon.wait("agent", "failed")
 
 
 @pytest.mark.parametrize("is_back", [False, True], ids=["other content", "the content of the turn's start"])
@@ -264,9 +264,9 @@ def test_what_is_written_to_a_file_after_it_was_mounted_anew_is_told_at_the_turn
     agent.start()
     agent.git("config", "user.name", "Bert")
     wait_frozen(agent)
-    agent.house.kill()
-    agent.house.start(agent=agent.house.agent)
-    agent.house.ok("resume", "agent")
+    agent.daemon.kill()
+    agent.daemon.start(agent=agent.daemon.agent)
+    agent.daemon.ok("resume", "agent")
     with config.open("wb") as file:
         file.write(before if is_back else before + b"[core]\n\tfsmonitor = touch stolen\n")
     agent.finish()
@@ -275,32 +275,32 @@ def test_what_is_written_to_a_file_after_it_was_mounted_anew_is_told_at_the_turn
 
 
 def test_agents_that_share_a_workspace_are_frozen_and_resumed_together(agent):
-    second = Agent(agent.house, "second")
+    second = Agent(agent.daemon, "second")
     agent.start()
     (agent.work / "ready").unlink()
     second.start()
     agent.git("config", "user.name", "Bert")
     for one in (agent, second):
         wait_frozen(one)
-    agent.house.ok("resume", "second")
+    agent.daemon.ok("resume", "second")
     assert agent.attention["kind"] == second.attention["kind"] == "working"
     # Both read the same orders; neither may have written.
     assert agent.tries((".git/config", "x")) == READ_ONLY
 
 
 def test_a_frozen_turn_stays_frozen_over_a_restart_and_goes_on_with_a_later_file(agent):
-    house = agent.house
+    daemon = agent.daemon
     agent.start()
     agent.git("config", "user.name", "Bert")
     wait_frozen(agent)
-    house.kill()
+    daemon.kill()
     agent.git("config", "user.name", "Somebody else")
-    house.start(agent=house.agent)
+    daemon.start(agent=daemon.agent)
     wait_until(lambda: is_protected(agent, ".git/config"), "the protection of the file")
     wait_frozen(agent)
     agent.git("config", "user.name", "Carl")
     wait_until(lambda: is_protected(agent, ".git/config"), "the protection of the newest file")
-    house.ok("resume", "agent")
+    daemon.ok("resume", "agent")
     assert agent.tries((".git/config", "x")) == READ_ONLY
     agent.finish()
     assert len(agent.told("agent:frozen")) == 1
@@ -309,42 +309,42 @@ def test_a_frozen_turn_stays_frozen_over_a_restart_and_goes_on_with_a_later_file
 
 def test_what_is_replaced_while_no_daemon_runs_is_noticed_by_the_next(agent):
     agent.start()
-    agent.house.kill()
+    agent.daemon.kill()
     agent.git("config", "user.name", "Bert")
     assert agent.tries((".git/config", "[core]\n\tfsmonitor = touch stolen\n")) == ["written"]
-    agent.house.start(agent=agent.house.agent)
+    agent.daemon.start(agent=agent.daemon.agent)
     wait_frozen(agent)
     assert "stolen" in (agent.work / ".git/config").read_text(), "nothing of it is put back"
 
 
 def test_a_turn_that_a_person_has_frozen_is_protected_anew_and_goes_on_when_it_is_resumed(agent):
     agent.start()
-    agent.house.ok("suspend", "agent", "--freeze")
+    agent.daemon.ok("suspend", "agent", "--freeze")
     agent.git("config", "user.name", "Bert")
     wait_until(lambda: is_protected(agent, ".git/config"), "the protection of the file")
     assert agent.attention["kind"] == "suspended"
-    check_frozen(agent.house)
-    agent.house.ok("resume", "agent")
+    check_frozen(agent.daemon)
+    agent.daemon.ok("resume", "agent")
     assert agent.tries((".git/config", "x")) == READ_ONLY
     agent.finish()
 
 
-def test_what_is_replaced_before_the_freeze_that_a_killed_daemon_has_only_noted_is_told(house):
-    prepare(house)
-    program = house.program(OBEDIENT)
-    house.start(agent=program, environment={"SUBSTRAT_KILL_AT": "before: sandbox frozen"})
-    agent = Agent(house).start()
-    house.ctl("suspend", "agent", "--freeze")
-    assert house.process.wait(20) == -signal.SIGKILL
+def test_what_is_replaced_before_the_freeze_that_a_killed_daemon_has_only_noted_is_told(daemon):
+    prepare(daemon)
+    program = daemon.program(OBEDIENT)
+    daemon.start(agent=program, environment={"SUBSTRAT_KILL_AT": "before: sandbox frozen"})
+    agent = Agent(daemon).start()
+    daemon.ctl("suspend", "agent", "--freeze")
+    assert daemon.process.wait(20) == -signal.SIGKILL
     agent.git("config", "user.name", "Bert")
     assert agent.tries((".git/config", "[core]\n\tfsmonitor = touch stolen\n")) == ["written"]
-    house.start(agent=program)
+    daemon.start(agent=program)
     wait_frozen(agent)
 
 
 def test_a_command_of_exec_is_ended_with_a_sentence(agent):
-    agent.house.ok("spawn", "agent", "-w", agent.work)
-    command = agent.house.follow("exec", "agent", "--", "sh", "-c", "touch ready; sleep 100")
+    agent.daemon.ok("spawn", "agent", "-w", agent.work)
+    command = agent.daemon.follow("exec", "agent", "--", "sh", "-c", "touch ready; sleep 100")
     wait_until((agent.work / "ready").exists, "the command")
     agent.git("config", "user.name", "Bert")
     assert command.wait(20) == 1
@@ -356,27 +356,27 @@ def test_a_command_of_exec_is_ended_with_a_sentence(agent):
     "point", ["after: sandbox held", "before: protected again", "after: protected again",
               "before commit: protected path replaced", "after commit: protected path replaced"],
 )  # fmt: skip
-def test_a_daemon_that_is_killed_while_it_holds_a_sandbox_is_followed_by_one_that_freezes_the_turn(house, point):
-    prepare(house)
-    program = house.program(OBEDIENT)
-    house.start(agent=program, environment={"SUBSTRAT_KILL_AT": point})
-    agent = Agent(house).start()
+def test_a_daemon_that_is_killed_while_it_holds_a_sandbox_is_followed_by_one_that_freezes_the_turn(daemon, point):
+    prepare(daemon)
+    program = daemon.program(OBEDIENT)
+    daemon.start(agent=program, environment={"SUBSTRAT_KILL_AT": point})
+    agent = Agent(daemon).start()
     agent.git("config", "user.name", point)
-    assert house.process.wait(20) == -signal.SIGKILL
-    house.start(agent=program)
+    assert daemon.process.wait(20) == -signal.SIGKILL
+    daemon.start(agent=program)
     wait_frozen(agent)
-    house.ok("resume", "agent")
+    daemon.ok("resume", "agent")
     assert agent.tries((".git/config", "x")) == READ_ONLY
     agent.finish()
     assert agent.told("workspace:unprotected") == []
 
 
-def test_what_holds_a_nested_protected_file_cannot_be_renamed(house):
-    work = house.workspace("work", git=True)
+def test_what_holds_a_nested_protected_file_cannot_be_renamed(daemon):
+    work = daemon.workspace("work", git=True)
     (work / "a" / "pkg").mkdir(parents=True)
     (work / "a" / "pkg" / ".envrc").write_text("export A=1\n")
-    house.start()
-    house.spawn(
+    daemon.start()
+    daemon.spawn(
         "agent",
         work,
         '/shell python3 -c \'import os; os.rename("a/pkg", "b")\'; python3 -c \'import os; os.rename("a", "b")\'; true',
@@ -403,19 +403,19 @@ finish()
 """
 
 
-def test_a_flood_of_changes_delays_neither_answers_nor_the_look_at_a_real_one(house):
-    work = prepare(house)
+def test_a_flood_of_changes_delays_neither_answers_nor_the_look_at_a_real_one(daemon):
+    work = prepare(daemon)
     for number in range(150):
         (work / f"d{number}").mkdir()
         (work / f"d{number}" / ".envrc").touch()
-    house.start(agent=house.program(FLOOD))
-    agent = Agent(house).start()
+    daemon.start(agent=daemon.program(FLOOD))
+    agent = Agent(daemon).start()
 
-    with house.wire() as wire:
+    with daemon.wire() as wire:
         for _ in range(50):
             wire.call("daemon.status")
     agent.git("config", "user.name", "Bert")
     agent.wait_told("agent:frozen")
-    house.ok("resume", "agent")
+    daemon.ok("resume", "agent")
     (work / "enough").touch()
-    assert house.wait("agent")["turn"]["outcome"] == "success"
+    assert daemon.wait("agent")["turn"]["outcome"] == "success"
