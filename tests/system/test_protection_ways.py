@@ -10,78 +10,78 @@ from tests.system.obedient import OBEDIENT, Agent
 READ_ONLY = "OSError Read-only file system"
 
 
-def evil(house):
+def evil(daemon):
     """Return lines for git's configuration by which it makes a file, and the file."""
-    stolen = house.directory / "stolen"
+    stolen = daemon.directory / "stolen"
     return f"\n[core]\n\tfsmonitor = touch {stolen}; false\n", stolen
 
 
-def test_the_names_of_a_bare_repository_hide_nothing_beside_or_below_them(house):
-    work = house.workspace("work", git=True)
+def test_the_names_of_a_bare_repository_hide_nothing_beside_or_below_them(daemon):
+    work = daemon.workspace("work", git=True)
     for path in ("a/.envrc", "a/objects/b/.envrc"):
         (work / path).parent.mkdir(parents=True, exist_ok=True)
         (work / path).write_text("export A=1\n")
-    house.start()
-    house.spawn("agent", work, "/shell mkdir -p objects refs a/refs; touch HEAD a/HEAD")
+    daemon.start()
+    daemon.spawn("agent", work, "/shell mkdir -p objects refs a/refs; touch HEAD a/HEAD")
     before = (work / ".git/config").read_text()
     files = (".git/config", "a/.envrc", "a/objects/b/.envrc")
-    house.ok("send", "agent", f"/shell for f in {' '.join(files)}; do echo '[x]' >> $f; done; true", "--wait")
+    daemon.ok("send", "agent", f"/shell for f in {' '.join(files)}; do echo '[x]' >> $f; done; true", "--wait")
     assert (work / ".git/config").read_text() == before
     assert (work / "a/.envrc").read_text() == (work / "a/objects/b/.envrc").read_text() == "export A=1\n"
 
 
-def test_a_workspace_with_too_many_protected_names_is_told_and_refused_once(house):
-    work = house.workspace()
-    house.start()
-    house.spawn("agent", work, "/shell for i in $(seq 12000); do : > x$i.code-workspace; done")
+def test_a_workspace_with_too_many_protected_names_is_told_and_refused_once(daemon):
+    work = daemon.workspace()
+    daemon.start()
+    daemon.spawn("agent", work, "/shell for i in $(seq 12000); do : > x$i.code-workspace; done")
     assert (
         "has 12000 files like 'x1.code-workspace', which programs on your host obey"
-        in house.show("agent")["findings"][0]["text"]
+        in daemon.show("agent")["findings"][0]["text"]
     )
-    house.ctl("send", "agent", "/say more", "--wait")
-    shown = house.show("agent")
+    daemon.ctl("send", "agent", "/say more", "--wait")
+    shown = daemon.show("agent")
     assert (shown["state"], shown["turn"]["number"], shown["turn"]["outcome"]) == ("failed", 2, "error")
     assert "at most 200 can be protected: move those that aren't yours elsewhere" in shown["turn"]["error"]
 
 
-def test_remotes_that_the_configuration_does_not_name_cannot_be_made(house):
+def test_remotes_that_the_configuration_does_not_name_cannot_be_made(daemon):
     """`git push` goes where `.git/remotes/origin` says if no remote is configured, and a repository there has hooks."""
-    work = house.workspace("work", git=True)
-    house.start()
-    house.spawn("agent", work, "/shell for d in remotes branches; do echo 'URL: /x' > .git/$d/origin; done; true")
+    work = daemon.workspace("work", git=True)
+    daemon.start()
+    daemon.spawn("agent", work, "/shell for d in remotes branches; do echo 'URL: /x' > .git/$d/origin; done; true")
     assert not (work / ".git/remotes").exists()
     assert list(work.glob(".git/branches/*")) == []
 
 
-def test_a_submodule_of_a_linked_worktree_is_protected(house):
-    main, library = house.workspace("main", git=True), house.workspace("library", git=True)
-    work = house.directory / "work"
+def test_a_submodule_of_a_linked_worktree_is_protected(daemon):
+    main, library = daemon.workspace("main", git=True), daemon.workspace("library", git=True)
+    work = daemon.directory / "work"
     allowed = ("-c", "protocol.file.allow=always", "submodule")
-    house.git(main, *allowed, "--quiet", "add", library, "sub")
-    house.git(main, "commit", "-q", "-m", "sub")
-    house.git(main, "worktree", "add", "-q", work)
-    house.git(work, *allowed, "--quiet", "update", "--init")
-    own = house.git(work / "sub", "rev-parse", "--absolute-git-dir").strip()
-    house.start(agent=house.program(OBEDIENT))
-    agent = Agent(house).start()
-    settings, stolen = evil(house)
+    daemon.git(main, *allowed, "--quiet", "add", library, "sub")
+    daemon.git(main, "commit", "-q", "-m", "sub")
+    daemon.git(main, "worktree", "add", "-q", work)
+    daemon.git(work, *allowed, "--quiet", "update", "--init")
+    own = daemon.git(work / "sub", "rev-parse", "--absolute-git-dir").strip()
+    daemon.start(agent=daemon.program(OBEDIENT))
+    agent = Agent(daemon).start()
+    settings, stolen = evil(daemon)
     assert agent.tries((f"{own}/config", settings), (f"{own}/hooks/x", "x")) == [READ_ONLY] * 2
     assert agent.tries((f"{own}/description", "x")) == ["written"], "a control"
     assert agent.told("workspace:unprotected") == []
-    house.git(work, "status")
+    daemon.git(work, "status")
     assert not stolen.exists()
 
 
-def test_a_repository_that_lies_in_the_agents_own_directories_is_told_at_each_turn(house):
-    work = house.workspace("work", git=True)
-    house.start()
-    house.spawn("agent", work, "/say hello")
-    (cache,) = house.directory.glob("state/agents/*/cache")
+def test_a_repository_that_lies_in_the_agents_own_directories_is_told_at_each_turn(daemon):
+    work = daemon.workspace("work", git=True)
+    daemon.start()
+    daemon.spawn("agent", work, "/say hello")
+    (cache,) = daemon.directory.glob("state/agents/*/cache")
     script = f"git init -q ~/.cache/own && mkdir sub && echo gitdir: {shlex.quote(f'{cache}/own/.git')} > sub/.git"
-    house.ok("send", "agent", f"/shell {script}", "--wait")
-    house.ok("accept", "agent")
-    house.ok("send", "agent", "/say more", "--wait")
-    shown = house.show("agent")
+    daemon.ok("send", "agent", f"/shell {script}", "--wait")
+    daemon.ok("accept", "agent")
+    daemon.ok("send", "agent", "/say more", "--wait")
+    shown = daemon.show("agent")
     assert shown["attention"]["kind"] == "unsafe"
     assert (
         f"git is led to where the agent can change everything, its configuration included: {work}/sub/.git"
@@ -90,12 +90,12 @@ def test_a_repository_that_lies_in_the_agents_own_directories_is_told_at_each_tu
 
 
 def test_a_workspace_that_is_renamed_while_its_files_are_replaced_is_frozen_and_protected(agent):
-    house, work, moved = agent.house, agent.work, agent.house.directory / "moved"
+    daemon, work, moved = agent.daemon, agent.work, agent.daemon.directory / "moved"
     agent.start()
     os.rename(work, moved)
-    house.git(moved, "config", "user.name", "Somebody")
+    daemon.git(moved, "config", "user.name", "Somebody")
     wait_until(lambda: agent.attention["kind"] == "unsafe", "the attention")
-    house.ok("resume", "agent")
+    daemon.ok("resume", "agent")
     os.rename(moved, work)
     assert agent.tries((".git/config", "x")) == [READ_ONLY]
 
@@ -108,22 +108,22 @@ def test_a_directory_that_is_renamed_and_put_back_stays_protected(agent):
         os.rename(f"{path}-2", path)
     agent.git("config", "user.name", "Somebody")
     agent.wait_told("agent:frozen")
-    agent.house.ok("resume", "agent")
+    agent.daemon.ok("resume", "agent")
     assert agent.tries((".git/config", "x"), (".git/commondir", "x"), (".git/hooks/x", "x")) == [READ_ONLY] * 3
 
 
 def test_sandboxes_that_start_while_files_are_replaced_hold_no_look_up(agent):
     """One that was stopped in memory before it was set up was waited for without an end."""
-    house = agent.house
+    daemon = agent.daemon
     agent.start()
     script = "while [ ! -e ../enough ]; do cp .git/config ../new; mv ../new .git/config; sleep 0.08; done"
-    person = subprocess.Popen(["sh", "-c", script], cwd=agent.work, env=house.environment())
+    person = subprocess.Popen(["sh", "-c", script], cwd=agent.work, env=daemon.environment())
     try:
         # Where its files are replaced just then, a command's sandbox can't be made, and says so.
-        codes = {house.ctl("exec", "agent", "--", "true").code for _ in range(8)}
+        codes = {daemon.ctl("exec", "agent", "--", "true").code for _ in range(8)}
     finally:
-        (house.directory / "enough").touch()
+        (daemon.directory / "enough").touch()
         person.wait()
     assert codes <= {0, 1}
     assert wait_until(lambda: agent.tries((".git/config", "x")), "an answer") == [READ_ONLY]
-    assert house.show("agent")["state"] == "running"
+    assert daemon.show("agent")["state"] == "running"

@@ -21,10 +21,10 @@ def form():
     return "proxy"
 
 
-def relays(house):
+def relays(daemon):
     """The relays of a house's sandboxes."""
     found = []
-    for pid in house.sandboxed():
+    for pid in daemon.sandboxed():
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError):
@@ -221,19 +221,19 @@ def test_a_turn_ends_as_without_it(net, until, how):  # noqa: F811 - fixtures
 
 
 @pytest.mark.slow
-def test_a_sandbox_ends_with_its_program_also_without_a_daemon(house, world, until):  # noqa: F811 - fixtures
-    house.prefix = world[0]
-    agent = house.program("begin()\nmark('ready')\nwait_for('go')\nfinish()\n")
-    house.start(agent=agent, config='[sandbox]\nfiltered = "proxy"\n')
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-", stdin=b"x")
+def test_a_sandbox_ends_with_its_program_also_without_a_daemon(daemon, world, until):  # noqa: F811 - fixtures
+    daemon.prefix = world[0]
+    agent = daemon.program("begin()\nmark('ready')\nwait_for('go')\nfinish()\n")
+    daemon.start(agent=agent, config='[sandbox]\nfiltered = "proxy"\n')
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, *ALLOW, "--prompt-file", "-", stdin=b"x")
     until((work / "ready").exists)
-    assert len(relays(house)) == 1
-    house.kill()
+    assert len(relays(daemon)) == 1
+    daemon.kill()
     (work / "go").touch()
-    until(lambda: not house.sandboxed(), "the end of the sandbox")
-    house.start()
-    assert house.wait("anna")["turn"]["outcome"] == "success"
+    until(lambda: not daemon.sandboxed(), "the end of the sandbox")
+    daemon.start()
+    assert daemon.wait("anna")["turn"]["outcome"] == "success"
 
 
 @pytest.mark.slow
@@ -304,43 +304,43 @@ def no_launcher():
     return (sys.executable, "-c", FORBID)
 
 
-def test_it_is_chosen_by_itself_and_told(house, no_launcher):
-    house.start(prefix=no_launcher)
-    work = house.workspace()
-    house.spawn("anna", work, "/shell curl -sS http://evil.test/; ls /sys/class/net", *ALLOW)
-    assert "substrat: evil.test:80 is refused: it isn't on the allow-list" in house.shell("anna")
-    assert house.network("anna")["form"] == "proxy"
-    assert "filtered networks have the proxy form" in house.log
+def test_it_is_chosen_by_itself_and_told(daemon, no_launcher):
+    daemon.start(prefix=no_launcher)
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/shell curl -sS http://evil.test/; ls /sys/class/net", *ALLOW)
+    assert "substrat: evil.test:80 is refused: it isn't on the allow-list" in daemon.shell("anna")
+    assert daemon.network("anna")["form"] == "proxy"
+    assert "filtered networks have the proxy form" in daemon.log
     doctor = subprocess.run(
-        [*no_launcher, Path(sys.executable).parent / "substratctl", "doctor"], env=house.environment(), capture_output=True,
+        [*no_launcher, Path(sys.executable).parent / "substratctl", "doctor"], env=daemon.environment(), capture_output=True,
         text=True, check=False,
     ).stdout  # fmt: skip
     (line,) = (line for line in doctor.splitlines() if "network " in line)
     assert "filtered networks have the proxy form" in line
     assert "unshare: Operation not permitted" in line
     # Who insists on the other one gets none, and never the machine's own.
-    house.stop()
-    house.start(config='[sandbox]\nfiltered = "transparent"\n', prefix=no_launcher)
-    house.spawn("bert", work, "/shell curl -sS http://evil.test/", *ALLOW)
-    assert house.show("bert")["turn"]["outcome"] == "error"
-    assert "no filtered network can be made here" in house.show("bert")["turn"]["error"]
-    assert house.shell("bert") == ""
+    daemon.stop()
+    daemon.start(config='[sandbox]\nfiltered = "transparent"\n', prefix=no_launcher)
+    daemon.spawn("bert", work, "/shell curl -sS http://evil.test/", *ALLOW)
+    assert daemon.show("bert")["turn"]["outcome"] == "error"
+    assert "no filtered network can be made here" in daemon.show("bert")["turn"]["error"]
+    assert daemon.shell("bert") == ""
 
 
-def test_where_the_launcher_works_it_is_the_other_one(house):
+def test_where_the_launcher_works_it_is_the_other_one(daemon):
     tried = subprocess.run(
         ["unshare", "--net", *(() if os.geteuid() == 0 else ("--user",)), "true"], capture_output=True, check=False
     )
     if tried.returncode:
         pytest.skip(tried.stderr.decode())
-    house.start()
-    house.spawn("anna", house.workspace(), "/say hi", *ALLOW)
-    assert house.network("anna")["form"] == "transparent"
-    house.spawn("bert", house.directory / "work", "/say hi", "--network", "none")
-    assert house.network("bert")["form"] is None
+    daemon.start()
+    daemon.spawn("anna", daemon.workspace(), "/say hi", *ALLOW)
+    assert daemon.network("anna")["form"] == "transparent"
+    daemon.spawn("bert", daemon.directory / "work", "/say hi", "--network", "none")
+    assert daemon.network("bert")["form"] is None
 
 
-def test_without_a_relay_there_is_no_network_and_no_turn(house, tmp_path):
+def test_without_a_relay_there_is_no_network_and_no_turn(daemon, tmp_path):
     """A bubblewrap that can't make an empty network: neither form is there, and none is chosen silently."""
     real = host.find_bubblewrap().path
     fake = tmp_path / "bwrap"
@@ -348,7 +348,7 @@ def test_without_a_relay_there_is_no_network_and_no_turn(house, tmp_path):
         f'#!/bin/sh\ncase " $* " in *" --unshare-net "*) echo "no network" >&2; exit 1;; esac\nexec "{real}" "$@"\n'
     )
     fake.chmod(0o755)
-    house.start(config=f'[sandbox]\nfiltered = "proxy"\nbwrap = "{fake}"\n')
-    house.spawn("anna", house.workspace(), "/shell ls", *ALLOW)
-    assert "no filtered network can be made here (no network)" in house.show("anna")["turn"]["error"]
-    assert house.ok("ls")[0]["name"] == "anna"
+    daemon.start(config=f'[sandbox]\nfiltered = "proxy"\nbwrap = "{fake}"\n')
+    daemon.spawn("anna", daemon.workspace(), "/shell ls", *ALLOW)
+    assert "no filtered network can be made here (no network)" in daemon.show("anna")["turn"]["error"]
+    assert daemon.ok("ls")[0]["name"] == "anna"

@@ -7,9 +7,9 @@ import sqlite3
 import time
 
 
-def ask(house, work, text="shall I?"):
-    house.spawn("anna", work, f"/tool ask_operator {json.dumps({'question': text})}")
-    (question,) = house.ok("inbox")
+def ask(daemon, work, text="shall I?"):
+    daemon.spawn("anna", work, f"/tool ask_operator {json.dumps({'question': text})}")
+    (question,) = daemon.ok("inbox")
     return question
 
 
@@ -136,11 +136,11 @@ def test_an_agent_that_is_gone_gets_no_answer(running):
     running.ok("inbox", "--dismiss", str(message["id"]))
 
 
-def until_prompts(house, count):
+def until_prompts(daemon, count):
     deadline = time.monotonic() + 20
-    while len(found := house.events("anna", "user")) < count:
+    while len(found := daemon.events("anna", "user")) < count:
         assert time.monotonic() < deadline
-    house.wait("anna", "idle")
+    daemon.wait("anna", "idle")
     return [event["text"] for event in found]
 
 

@@ -18,122 +18,122 @@ finish()
 """
 
 
-def queued(house):
-    return [place["agent"] for place in house.ok("queue")]
+def queued(daemon):
+    return [place["agent"] for place in daemon.ok("queue")]
 
 
-def begun(house):
+def begun(daemon):
     """The agents whose turns began, in order."""
-    with house.wire() as wire:
+    with daemon.wire() as wire:
         events = wire.call("events.read", limit=1000)["events"]
-    names = {agent["id"]: agent["name"] for agent in house.ok("ls")}
+    names = {agent["id"]: agent["name"] for agent in daemon.ok("ls")}
     return [names[event["agent"]] for event in events if event["kind"] == "turn:started"]
 
 
 @pytest.mark.slow
-def test_a_family_that_floods_the_queue_does_not_keep_others_from_their_turns(house, until):
-    house.start(config=ONE)
-    work = house.workspace()
+def test_a_family_that_floods_the_queue_does_not_keep_others_from_their_turns(daemon, until):
+    daemon.start(config=ONE)
+    work = daemon.workspace()
     children = [json.dumps({"name": f"worker-{number}", "prompt": "/say done"}) for number in range(1, 6)]
     script = "\n".join(f"/tool spawn_agent {child}" for child in children)
-    house.held("lead", work, before=f"{script}\n")
-    house.ok("spawn", "anna", "-w", work, "/say hello")
-    house.ok("spawn", "low", "-w", work, "--priority", "low", "/say hello")
-    house.ok("spawn", "urgent", "-w", work, "--priority", "high", "/say hello")
+    daemon.held("lead", work, before=f"{script}\n")
+    daemon.ok("spawn", "anna", "-w", work, "/say hello")
+    daemon.ok("spawn", "low", "-w", work, "--priority", "low", "/say hello")
+    daemon.ok("spawn", "urgent", "-w", work, "--priority", "high", "/say hello")
     workers = [f"worker-{number}" for number in range(1, 6)]
     expected = ["urgent", "anna", *workers, "low"]
-    assert queued(house) == expected
-    places = house.ok("queue")
+    assert queued(daemon) == expected
+    places = daemon.ok("queue")
     assert [place["position"] for place in places] == list(range(1, 9))
     assert "place 2 in the queue: 1 turn runs, as many as may at once" in places[1]["reason"]
-    anna, worker = house.show("anna"), house.show("worker-1")
+    anna, worker = daemon.show("anna"), daemon.show("worker-1")
     assert (anna["state"], anna["reason"], anna["priority"]) == ("queued", places[1]["reason"], "normal")
-    assert (anna["family"], worker["family"]) == (anna["id"], house.show("lead")["id"])
-    shown = house.ctl("queue").out
+    assert (anna["family"], worker["family"]) == (anna["id"], daemon.show("lead")["id"])
+    shown = daemon.ctl("queue").out
     assert [line.split()[1] for line in shown.splitlines()[1:]] == expected
-    assert house.ok("set", "low", "priority=high")["priority"] == "high"
+    assert daemon.ok("set", "low", "priority=high")["priority"] == "high"
     expected = ["low", "urgent", "anna", *workers]
-    assert queued(house) == expected
-    house.kill()
-    house.start()
-    assert queued(house) == expected, "who had the last turn is known after a death"
+    assert queued(daemon) == expected
+    daemon.kill()
+    daemon.start()
+    assert queued(daemon) == expected, "who had the last turn is known after a death"
     (work / "go").touch()
-    until(lambda: not queued(house) and house.show("worker-5")["state"] == "idle", "the end of the queue")
-    assert begun(house)[: 1 + len(expected)] == ["lead", *expected]
+    until(lambda: not queued(daemon) and daemon.show("worker-5")["state"] == "idle", "the end of the queue")
+    assert begun(daemon)[: 1 + len(expected)] == ["lead", *expected]
 
 
-def test_a_spent_account_holds_the_turns_of_its_login_until_one_that_tries_succeeds(house, until):
-    house.start()
-    work = house.workspace()
-    assert "nothing was changed: no login is held" in house.ctl("queue", "--try").err.splitlines()[0]
-    greedy = house.spawn("greedy", work, "/shell true\n/fail quota", *SPENT)
+def test_a_spent_account_holds_the_turns_of_its_login_until_one_that_tries_succeeds(daemon, until):
+    daemon.start()
+    work = daemon.workspace()
+    assert "nothing was changed: no login is held" in daemon.ctl("queue", "--try").err.splitlines()[0]
+    greedy = daemon.spawn("greedy", work, "/shell true\n/fail quota", *SPENT)
     assert (greedy["state"], greedy["turn"]["outcome"]) == ("failed", "error")
-    (told,) = house.events("greedy", "gate:held")
+    (told,) = daemon.events("greedy", "gate:held")
     assert told["data"]["failures"] == 1
-    house.ok("spawn", "first", "-w", work, *SPENT, "/fail quota")
-    house.ok("spawn", "second", "-w", work, *SPENT, "/say hello")
-    assert house.spawn("other", work, "/say hello", *GOOD)["state"] == "idle", "other logins go on"
-    shown = house.show("first")
+    daemon.ok("spawn", "first", "-w", work, *SPENT, "/fail quota")
+    daemon.ok("spawn", "second", "-w", work, *SPENT, "/say hello")
+    assert daemon.spawn("other", work, "/say hello", *GOOD)["state"] == "idle", "other logins go on"
+    shown = daemon.show("first")
     assert (shown["state"], shown["attention"]["kind"], shown["attention"]["level"]) == ("queued", "held", "action")
     assert told["data"]["until"] in shown["reason"]
     assert "queue --try" in shown["reason"]
-    house.kill()
-    house.start()
-    assert [house.show(name)["state"] for name in ("first", "second")] == ["queued", "queued"], "a death lifts nothing"
-    (line,) = house.ctl("queue").err.splitlines()
+    daemon.kill()
+    daemon.start()
+    assert [daemon.show(name)["state"] for name in ("first", "second")] == ["queued", "queued"], "a death lifts nothing"
+    (line,) = daemon.ctl("queue").err.splitlines()
     assert "held until" in line
     assert "out of usage" in line
     # The one that tries meets the limit again, and the other one never began.
-    assert len(house.ok("queue", "--try")) in {1, 2}
-    until(lambda: house.events("first", "turn:retry"), "the try")
-    assert (house.show("first")["state"], house.show("second")["turn"]) == ("queued", None)
-    assert house.events("first", "gate:held")[0]["data"]["failures"] == 2
-    house.ok("queue", "--try")
-    until(lambda: house.show("second")["state"] == "idle", "the next try, of the family that had none for longest")
-    until(lambda: len(house.events("first", "turn:retry")) == 2, "the turn that was held, which tries again by itself")
-    house.ok("end", "first")
-    (opened,) = house.events("second", "gate:opened")
-    assert opened["cause"] == house.events("second", "turn:ended")[0]["cursor"]
-    house.ok("spawn", "third", "-w", work, "/say hello", *SPENT)
-    house.ok("queue", "--try")
-    assert house.wait("third", "idle")["turn"]["outcome"] == "success"
-    assert house.ctl("queue").err.strip() == "substratctl: no agent waits for a turn"
+    assert len(daemon.ok("queue", "--try")) in {1, 2}
+    until(lambda: daemon.events("first", "turn:retry"), "the try")
+    assert (daemon.show("first")["state"], daemon.show("second")["turn"]) == ("queued", None)
+    assert daemon.events("first", "gate:held")[0]["data"]["failures"] == 2
+    daemon.ok("queue", "--try")
+    until(lambda: daemon.show("second")["state"] == "idle", "the next try, of the family that had none for longest")
+    until(lambda: len(daemon.events("first", "turn:retry")) == 2, "the turn that was held, which tries again by itself")
+    daemon.ok("end", "first")
+    (opened,) = daemon.events("second", "gate:opened")
+    assert opened["cause"] == daemon.events("second", "turn:ended")[0]["cursor"]
+    daemon.ok("spawn", "third", "-w", work, "/say hello", *SPENT)
+    daemon.ok("queue", "--try")
+    assert daemon.wait("third", "idle")["turn"]["outcome"] == "success"
+    assert daemon.ctl("queue").err.strip() == "substratctl: no agent waits for a turn"
 
 
-def test_a_trial_that_calls_a_tool_opens_the_gate_long_before_its_end(house, until):
-    house.start()
-    work = house.workspace()
-    house.spawn("greedy", work, "/shell true\n/fail quota", *SPENT)
-    house.ok("spawn", "trial", "-w", work, "--prompt-file", "-", *SPENT, stdin=HOLD)
-    house.ok("spawn", "other", "-w", work, *SPENT, "/say hello")
-    assert house.show("other")["attention"]["kind"] == "held"
-    house.ok("queue", "--try")
-    assert house.wait("other", "idle")["turn"]["result"] == "hello"
-    assert house.show("trial")["state"] == "running"
-    (opened,) = house.events("trial", "gate:opened")
-    assert opened["turn"] == house.show("trial")["turn"]["id"]
+def test_a_trial_that_calls_a_tool_opens_the_gate_long_before_its_end(daemon, until):
+    daemon.start()
+    work = daemon.workspace()
+    daemon.spawn("greedy", work, "/shell true\n/fail quota", *SPENT)
+    daemon.ok("spawn", "trial", "-w", work, "--prompt-file", "-", *SPENT, stdin=HOLD)
+    daemon.ok("spawn", "other", "-w", work, *SPENT, "/say hello")
+    assert daemon.show("other")["attention"]["kind"] == "held"
+    daemon.ok("queue", "--try")
+    assert daemon.wait("other", "idle")["turn"]["result"] == "hello"
+    assert daemon.show("trial")["state"] == "running"
+    (opened,) = daemon.events("trial", "gate:opened")
+    assert opened["turn"] == daemon.show("trial")["turn"]["id"]
     (work / "go").touch()
-    assert house.wait("trial", "idle")["turn"]["outcome"] == "success"
+    assert daemon.wait("trial", "idle")["turn"]["outcome"] == "success"
 
 
 @pytest.mark.slow
-def test_the_time_that_the_program_states_is_waited_for_and_then_one_turn_tries(house, until):
-    house.start(agent=house.program(LIMITED))
-    work = house.workspace()
-    greedy = house.follow("spawn", "greedy", "-w", work, "--wait", "limit")
-    until(lambda: house.ok("ls") and house.events("greedy", "gate:held"), "the limit")
+def test_the_time_that_the_program_states_is_waited_for_and_then_one_turn_tries(daemon, until):
+    daemon.start(agent=daemon.program(LIMITED))
+    work = daemon.workspace()
+    greedy = daemon.follow("spawn", "greedy", "-w", work, "--wait", "limit")
+    until(lambda: daemon.ok("ls") and daemon.events("greedy", "gate:held"), "the limit")
     (work / "paid").touch()
     for name in ("anna", "bert"):
-        house.ok("spawn", name, "-w", work, f"did-{name}")
+        daemon.ok("spawn", name, "-w", work, f"did-{name}")
     until(lambda: (work / "did-anna").exists() and (work / "did-bert").exists(), "the turns after that time")
-    held = house.events("greedy", "gate:held")[0]
+    held = daemon.events("greedy", "gate:held")[0]
     assert "as the program says" in held["text"]
     names = ("greedy", "anna", "bert")
-    started = [event["time"] for name in names for event in house.events(name, "turn:started")]
+    started = [event["time"] for name in names for event in daemon.events(name, "turn:started")]
     assert min(time for time in started if time > held["time"]) >= held["data"]["until"]
     assert greedy.wait(20) == 0, "the turn that was held has run by itself"
-    assert house.show("greedy")["turn"]["outcome"] == "success"
-    assert len([event for name in names for event in house.events(name, "gate:opened")]) == 1
+    assert daemon.show("greedy")["turn"]["outcome"] == "success"
+    assert len([event for name in names for event in daemon.events(name, "gate:opened")]) == 1
 
 
 def child(name, prompt, *needs):

@@ -11,14 +11,14 @@ import pytest
 from tests.support.processes import descriptors
 
 
-def refused(house, workspace, *words):
+def refused(daemon, workspace, *words):
     """Spawning fails with status 1, one line on stderr, and leaves no agent, no directory and no process."""
-    done = house.ctl("spawn", "anna", "-w", workspace, *words, "hello")
+    done = daemon.ctl("spawn", "anna", "-w", workspace, *words, "hello")
     assert (done.code, done.out) == (1, ""), done
-    assert house.ok("ls") == []
-    assert not (house.state / "agents").exists() or not list((house.state / "agents").iterdir())
-    assert not (house.runtime / "agents").exists() or not list((house.runtime / "agents").iterdir())
-    assert not house.sandboxed()
+    assert daemon.ok("ls") == []
+    assert not (daemon.state / "agents").exists() or not list((daemon.state / "agents").iterdir())
+    assert not (daemon.runtime / "agents").exists() or not list((daemon.runtime / "agents").iterdir())
+    assert not daemon.sandboxed()
     return done.error
 
 
@@ -67,50 +67,50 @@ def test_a_workspace_that_vanishes_fails_the_next_turn_and_only_that(running):
 # What has to be on the machine
 
 
-def test_a_bubblewrap_that_is_not_there(house):
-    house.start(config='[sandbox]\nbwrap = "/nonexistent/bwrap"\n')
-    assert "/nonexistent/bwrap" in refused(house, house.workspace())
+def test_a_bubblewrap_that_is_not_there(daemon):
+    daemon.start(config='[sandbox]\nbwrap = "/nonexistent/bwrap"\n')
+    assert "/nonexistent/bwrap" in refused(daemon, daemon.workspace())
 
 
-def test_a_bubblewrap_that_does_not_work(house):
-    broken = house.program("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n", "bwrap")
-    house.start(config=f'[sandbox]\nbwrap = "{broken}"\n')
-    work = house.workspace()
-    done = house.ctl("spawn", "anna", "-w", work, "--wait", "hello")
+def test_a_bubblewrap_that_does_not_work(daemon):
+    broken = daemon.program("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n", "bwrap")
+    daemon.start(config=f'[sandbox]\nbwrap = "{broken}"\n')
+    work = daemon.workspace()
+    done = daemon.ctl("spawn", "anna", "-w", work, "--wait", "hello")
     assert done.code in {1, 5}
     assert "bwrap" in done.error or "bubblewrap" in done.error or "namespace" in done.error
     if done.code == 1:
-        assert house.ok("ls") == []
+        assert daemon.ok("ls") == []
 
 
-def test_an_agent_program_that_is_missing(house):
-    path = house.directory / "program"
-    house.start(agent=path)
-    assert str(path) in refused(house, house.workspace())
+def test_an_agent_program_that_is_missing(daemon):
+    path = daemon.directory / "program"
+    daemon.start(agent=path)
+    assert str(path) in refused(daemon, daemon.workspace())
 
 
-def test_an_agent_program_that_is_nowhere_in_the_path(house):
-    house.start(environment={"SUBSTRAT_AGENT_BINARY": "", "PATH": "/usr/bin:/bin"})
-    assert "cursor-agent" in refused(house, house.workspace())
+def test_an_agent_program_that_is_nowhere_in_the_path(daemon):
+    daemon.start(environment={"SUBSTRAT_AGENT_BINARY": "", "PATH": "/usr/bin:/bin"})
+    assert "cursor-agent" in refused(daemon, daemon.workspace())
 
 
-def test_an_agent_program_that_vanishes_is_found_again(house):
-    program = house.program("begin()\nfinish(prompt)\n")
-    house.start(agent=program)
-    work = house.workspace()
-    house.spawn("anna", work, "one")
+def test_an_agent_program_that_vanishes_is_found_again(daemon):
+    program = daemon.program("begin()\nfinish(prompt)\n")
+    daemon.start(agent=program)
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "one")
     program.rename(program.with_name("away"))
-    done = house.ctl("send", "anna", "--wait", "two")
+    done = daemon.ctl("send", "anna", "--wait", "two")
     assert done.code in {1, 5}
-    assert str(program) in done.err + json.dumps(house.show("anna"))
+    assert str(program) in done.err + json.dumps(daemon.show("anna"))
     program.with_name("away").rename(program)
-    done = house.ctl("send", "anna", "--wait", "three")
+    done = daemon.ctl("send", "anna", "--wait", "three")
     assert (done.code, done.out.strip()[-5:]) == (0, "three")
 
 
-def test_an_agent_program_whose_interpreter_is_missing(house):
-    house.start(agent=house.program("#!/opt/nothing/python\n"))
-    done = house.ctl("spawn", "anna", "-w", house.workspace(), "--wait", "hello")
+def test_an_agent_program_whose_interpreter_is_missing(daemon):
+    daemon.start(agent=daemon.program("#!/opt/nothing/python\n"))
+    done = daemon.ctl("spawn", "anna", "-w", daemon.workspace(), "--wait", "hello")
     assert done.code in {1, 5}
     assert done.error
 
@@ -126,59 +126,61 @@ def test_an_agent_program_whose_interpreter_is_missing(house):
         ("\xff", "config.toml"),
     ],
 )
-def test_a_configuration_with_an_error_stops_the_start(house, text, named):
-    code, said = house.refused(config=text)
+def test_a_configuration_with_an_error_stops_the_start(daemon, text, named):
+    code, said = daemon.refused(config=text)
     assert code == 2, said
     assert named in said
-    assert str(house.config) in said
+    assert str(daemon.config) in said
     assert "Traceback" not in said
-    assert not house.socket.exists()
+    assert not daemon.socket.exists()
 
 
-def test_a_configuration_that_was_named_but_is_missing(house):
-    code, said = house.refused(arguments=("--config", str(house.directory / "nowhere.toml")))
+def test_a_configuration_that_was_named_but_is_missing(daemon):
+    code, said = daemon.refused(arguments=("--config", str(daemon.directory / "nowhere.toml")))
     assert code in {1, 2}
     assert "nowhere.toml" in said
 
 
-def test_the_binary_may_be_configured(house):
-    house.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=f'[agent]\nbinary = "{house.agent}"\n')
-    assert house.spawn("anna", house.workspace(), "hello")["turn"]["result"] == "hello"
+def test_the_binary_may_be_configured(daemon):
+    daemon.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=f'[agent]\nbinary = "{daemon.agent}"\n')
+    assert daemon.spawn("anna", daemon.workspace(), "hello")["turn"]["result"] == "hello"
 
 
-def test_an_agent_runs_the_program_that_it_names_with_that_programs_model(house):
-    config = f'[programs.cursor]\nbinary = "{house.agent}"\nmodel = "composer-2.5"\nenv = {{CURSOR_API_KEY = "crsr_own"}}\n'
-    house.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=config)
-    work = house.workspace()
-    agent = house.spawn("anna", work, "/shell printf %s $CURSOR_API_KEY > key", "--program", "cursor", "--in-place")
+def test_an_agent_runs_the_program_that_it_names_with_that_programs_model(daemon):
+    config = (
+        f'[programs.cursor]\nbinary = "{daemon.agent}"\nmodel = "composer-2.5"\nenv = {{CURSOR_API_KEY = "crsr_own"}}\n'
+    )
+    daemon.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=config)
+    work = daemon.workspace()
+    agent = daemon.spawn("anna", work, "/shell printf %s $CURSOR_API_KEY > key", "--program", "cursor", "--in-place")
     assert (agent["program"], agent["model"], agent["turn"]["outcome"]) == ("cursor", "composer-2.5", "success")
     assert (work / "key").read_text() == "crsr_own"
-    assert "crsr_own" not in house.ctl("explain", "anna").out
-    refused = house.ctl("spawn", "bert", "-w", work, "--program", "vi")
+    assert "crsr_own" not in daemon.ctl("explain", "anna").out
+    refused = daemon.ctl("spawn", "bert", "-w", work, "--program", "vi")
     assert (refused.code, refused.err) == (
         2,
         "substratctl: there is no agent program 'vi': choose cursor, claude or codex\n",
     )
 
 
-def test_sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(house, until):
-    first = house.program('begin()\nfinish("first")\n', "first")
-    second = house.program('begin()\nfinish("second")\n', "second")
-    house.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=f'[agent]\nbinary = "{first}"\n')
-    work = house.workspace()
-    assert house.spawn("anna", work, "x")["turn"]["result"] == "first"
+def test_sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one(daemon, until):
+    first = daemon.program('begin()\nfinish("first")\n', "first")
+    second = daemon.program('begin()\nfinish("second")\n', "second")
+    daemon.start(environment={"SUBSTRAT_AGENT_BINARY": ""}, config=f'[agent]\nbinary = "{first}"\n')
+    work = daemon.workspace()
+    assert daemon.spawn("anna", work, "x")["turn"]["result"] == "first"
 
-    house.config.write_text(f'[agent]\nbinary = "{second}"\n')
-    house.process.send_signal(signal.SIGHUP)
-    until(lambda: "reload" in house.log, "the reload")
-    assert house.spawn("bert", work, "x")["turn"]["result"] == "second"
+    daemon.config.write_text(f'[agent]\nbinary = "{second}"\n')
+    daemon.process.send_signal(signal.SIGHUP)
+    until(lambda: "reload" in daemon.log, "the reload")
+    assert daemon.spawn("bert", work, "x")["turn"]["result"] == "second"
 
-    before = len(house.log)
-    house.config.write_text('[agent]\nmodle = "x"\n')
-    house.process.send_signal(signal.SIGHUP)
-    until(lambda: "modle" in house.log[before:], "the complaint")
-    assert house.spawn("carl", work, "x")["turn"]["result"] == "second"
-    assert house.process.poll() is None
+    before = len(daemon.log)
+    daemon.config.write_text('[agent]\nmodle = "x"\n')
+    daemon.process.send_signal(signal.SIGHUP)
+    until(lambda: "modle" in daemon.log[before:], "the complaint")
+    assert daemon.spawn("carl", work, "x")["turn"]["result"] == "second"
+    assert daemon.process.poll() is None
 
 
 # The state directory
@@ -208,34 +210,34 @@ def test_a_child_of_a_dead_daemon_that_has_its_lock_yet_is_waited_for(running, u
         running.ready()
 
 
-def test_a_state_directory_that_is_a_file(house):
-    house.state.write_text("x")
-    code, said = house.refused()
+def test_a_state_directory_that_is_a_file(daemon):
+    daemon.state.write_text("x")
+    code, said = daemon.refused()
     assert code == 1, said
-    assert str(house.state) in said
+    assert str(daemon.state) in said
     assert "Traceback" not in said
 
 
-def test_the_doors_are_the_users_own(house, mode):
-    house.state.mkdir(mode=0o755)
-    house.runtime.chmod(0o755)
-    house.start()
-    house.spawn("anna", house.workspace(), "hello")
-    assert mode(house.socket) == 0o600
-    for path in (house.state, house.runtime):
+def test_the_doors_are_the_users_own(daemon, mode):
+    daemon.state.mkdir(mode=0o755)
+    daemon.runtime.chmod(0o755)
+    daemon.start()
+    daemon.spawn("anna", daemon.workspace(), "hello")
+    assert mode(daemon.socket) == 0o600
+    for path in (daemon.state, daemon.runtime):
         assert mode(path) & 0o077 == 0, path
 
 
-def test_a_runtime_directory_too_deep_for_a_socket_works_or_says_so(house):
-    deep = house.directory / ("d" * 90)
+def test_a_runtime_directory_too_deep_for_a_socket_works_or_says_so(daemon):
+    deep = daemon.directory / ("d" * 90)
     deep.mkdir()
-    process = house.launch(arguments=("--runtime-dir", str(deep)))
-    environment = house.environment(SUBSTRAT_RUNTIME_DIR=str(deep))
+    process = daemon.launch(arguments=("--runtime-dir", str(deep)))
+    environment = daemon.environment(SUBSTRAT_RUNTIME_DIR=str(deep))
     code = None
-    while code is None and house.ctl("ls", environment=environment).code != 0:
+    while code is None and daemon.ctl("ls", environment=environment).code != 0:
         code = process.poll()
     if code is None:
-        assert house.ctl("spawn", "anna", "-w", house.workspace(), "--wait", "hi", environment=environment).code == 0
+        assert daemon.ctl("spawn", "anna", "-w", daemon.workspace(), "--wait", "hi", environment=environment).code == 0
     else:
         said = process.log.read_text()
         assert code in {1, 2}

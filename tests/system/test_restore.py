@@ -12,22 +12,22 @@ from tests.system.test_clones import app, commit, fingerprint, git
 __all__ = ["app"]
 
 
-def tree_of(house):
-    return next(path for path in (house.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
+def tree_of(daemon):
+    return next(path for path in (daemon.state / "trees").iterdir() if path.is_dir() and "." not in path.name)
 
 
 @pytest.fixture
-def three(house, app):
+def three(daemon, app):
     """An agent with three turns: a commit and an uncommitted file, an ignored file, and changes of all."""
     (app / ".gitignore").write_text("*.tmp\n")
-    git(house, app, "add", "-A")
-    git(house, app, "commit", "-qm", "ignore")
-    house.start()
-    house.spawn("fix", app, f"{commit('a.txt')}; echo one > u.txt; echo more >> README.md", "--clone")
-    house.ok("send", "fix", "--wait", f"{commit('b.txt')}; echo keep > k.tmp; rm u.txt")
+    git(daemon, app, "add", "-A")
+    git(daemon, app, "commit", "-qm", "ignore")
+    daemon.start()
+    daemon.spawn("fix", app, f"{commit('a.txt')}; echo one > u.txt; echo more >> README.md", "--clone")
+    daemon.ok("send", "fix", "--wait", f"{commit('b.txt')}; echo keep > k.tmp; rm u.txt")
     deeds = "git rm -q a.txt; git commit -qm gone; echo two > u.txt; rm README.md; mkdir d; touch d/f"
-    house.ok("send", "fix", "--wait", f"/shell {deeds}")
-    return house
+    daemon.ok("send", "fix", "--wait", f"/shell {deeds}")
+    return daemon
 
 
 def test_restore_puts_commits_and_files_back_and_keeps_what_was_there_or_refuses(three, app):
@@ -92,53 +92,53 @@ def test_restore_ends_an_unfinished_rebase_and_makes_a_missing_git_directory_ane
 
 
 @pytest.mark.slow
-def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(house, app):
+def test_a_restore_that_a_kill_cut_short_is_finished_before_the_next_turn(daemon, app):
     """The second time as from an earlier daemon, whose rows have the turn alone."""
     for number, point in enumerate(("after commit: restore intended", "after: tree restored")):
         name = f"fix-{number}"
-        house.start(environment={KILL_AT: point})
-        house.spawn(name, app, "/shell echo one > u.txt", "--clone")
-        house.ok("send", name, "--wait", "/shell echo two > u.txt; echo b > b.txt")
-        assert house.ctl("restore", name, "--turn", "1").code == 3, point
-        wait_until(lambda: house.process.poll() is not None, f"the kill {point}")
+        daemon.start(environment={KILL_AT: point})
+        daemon.spawn(name, app, "/shell echo one > u.txt", "--clone")
+        daemon.ok("send", name, "--wait", "/shell echo two > u.txt; echo b > b.txt")
+        assert daemon.ctl("restore", name, "--turn", "1").code == 3, point
+        wait_until(lambda: daemon.process.poll() is not None, f"the kill {point}")
         if number:
-            with closing(sqlite3.connect(house.state / "substrat.db")) as db, db:
+            with closing(sqlite3.connect(daemon.state / "substrat.db")) as db, db:
                 assert db.execute("UPDATE clones SET stage = 'ready' WHERE stage = 'restoring'").rowcount == 1
-        house.start()
-        house.ok("send", name, "--wait", "/shell cat u.txt; ls b.txt")
-        assert house.shell(name).startswith("one\n"), point
-        assert len(house.events(name, "clone:restored")) == 1, point
-        assert git(house, app, "show", f"refs/substrat/{name}/before-restore/1:b.txt") == "b", point
-        house.stop()
+        daemon.start()
+        daemon.ok("send", name, "--wait", "/shell cat u.txt; ls b.txt")
+        assert daemon.shell(name).startswith("one\n"), point
+        assert len(daemon.events(name, "clone:restored")) == 1, point
+        assert git(daemon, app, "show", f"refs/substrat/{name}/before-restore/1:b.txt") == "b", point
+        daemon.stop()
 
 
-def test_checkout_is_a_worktree_of_the_users_repository(house, app):
-    house.start()
-    house.spawn("fix", app, f"{commit('a.txt')}; echo x > u.txt", "--clone")
+def test_checkout_is_a_worktree_of_the_users_repository(daemon, app):
+    daemon.start()
+    daemon.spawn("fix", app, f"{commit('a.txt')}; echo x > u.txt", "--clone")
     (app / ".git" / "hooks" / "post-checkout").write_text("#!/bin/sh\ntouch $GIT_DIR/ran\n")
     (app / ".git" / "hooks" / "post-checkout").chmod(0o755)
-    copy = house.directory / "copy"
-    said = house.ctl("checkout", "fix", "copy")
+    copy = daemon.directory / "copy"
+    said = daemon.ctl("checkout", "fix", "copy")
     assert (said.code, said.out.startswith(f"{copy} has fix's work at ")) == (0, True)
     assert ((copy / "a.txt").read_text(), (copy / "u.txt").exists()) == ("new\n", False)
-    assert git(house, copy, "rev-parse", "HEAD") == git(house, app, "rev-parse", "refs/substrat/fix/head")
+    assert git(daemon, copy, "rev-parse", "HEAD") == git(daemon, app, "rev-parse", "refs/substrat/fix/head")
     assert not list((app / ".git").rglob("ran"))
-    assert git(house, app, "status", "--short") == ""
-    again = house.ctl("checkout", "fix", copy)
+    assert git(daemon, app, "status", "--short") == ""
+    again = daemon.ctl("checkout", "fix", copy)
     assert (again.code, "isn't an empty directory" in again.error) == (1, True)
-    inside = house.ctl("checkout", "fix", house.state / "x")
+    inside = daemon.ctl("checkout", "fix", daemon.state / "x")
     assert (inside.code, "the daemon's own" in inside.error) == (1, True)
-    house.spawn("here", app)
-    assert "where here may write" in house.ctl("checkout", "fix", app / "sub" / "copy").error
+    daemon.spawn("here", app)
+    assert "where here may write" in daemon.ctl("checkout", "fix", app / "sub" / "copy").error
 
 
-def test_checkout_shows_files_first_that_the_host_would_obey(house, app):
-    house.start()
+def test_checkout_shows_files_first_that_the_host_would_obey(daemon, app):
+    daemon.start()
     deeds = "mkdir .vscode; echo {} > .vscode/tasks.json; git add -A; git commit -qm tasks"
-    house.spawn("fix", app, f"/shell {deeds}", "--clone")
-    copy = house.directory / "copy"
-    held = house.ctl("checkout", "fix", copy)
+    daemon.spawn("fix", app, f"/shell {deeds}", "--clone")
+    copy = daemon.directory / "copy"
+    held = daemon.ctl("checkout", "fix", copy)
     assert (held.code, "--accept .vscode/tasks.json" in held.error, copy.exists()) == (1, True, False)
-    done = house.ok("checkout", "fix", copy, "--accept", ".vscode")
+    done = daemon.ok("checkout", "fix", copy, "--accept", ".vscode")
     assert (list(done), done["protected"]) == (["agent", "path", "commit", "protected"], [])
     assert (copy / ".vscode" / "tasks.json").exists()

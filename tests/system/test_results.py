@@ -22,18 +22,18 @@ BAD_ENDS = {
 SCHEMA = {"type": "object", "properties": {"score": {"type": "integer"}}, "required": ["score"]}
 
 
-def test_each_bad_end_of_a_child_is_an_outcome_of_its_own_and_no_success(house, until):
-    house.start()
-    work = house.workspace()
+def test_each_bad_end_of_a_child_is_an_outcome_of_its_own_and_no_success(daemon, until):
+    daemon.start()
+    work = daemon.workspace()
     schemas = {"misfit": {"result_schema": SCHEMA}}
     children = [tool("spawn_agent", name=name, prompt=text, **schemas.get(name, {})) for name, text in BAD_ENDS.items()]
     begin_lead = "\n".join([*children, tool("wait_agents", note="all of them")])
-    house.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=begin_lead.encode())
+    daemon.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=begin_lead.encode())
     until((work / "stopped").exists, "the child that goes on")
-    house.ok("interrupt", "stopped")
-    until(lambda: settled(house, "lead", 2), "the wake")
-    assert house.show("lead")["turn"]["number"] == 2, "one wake for all"
-    wake = prompts(house, "lead")[1]
+    daemon.ok("interrupt", "stopped")
+    until(lambda: settled(daemon, "lead", 2), "the wake")
+    assert daemon.show("lead")["turn"]["number"] == 2, "one wake for all"
+    wake = prompts(daemon, "lead")[1]
     heads = {line.partition(" ")[0]: line for line in wake.splitlines() if ": turn 1, " in line}
     ends = {name: heads[name].partition(": turn 1, ")[2] for name in BAD_ENDS}
     assert [name for name, end in ends.items() if "success" in end] == ["winner"], ends
@@ -47,7 +47,7 @@ def test_each_bad_end_of_a_child_is_an_outcome_of_its_own_and_no_success(house, 
     assert "> the very result" in wake
     assert "out/report.txt" in wake
     assert "only words" not in wake, "complete replaces the last text"
-    shown = {name: house.ctl("show", name).out for name in ("loser", "winner", "misfit")}
+    shown = {name: daemon.ctl("show", name).out for name in ("loser", "winner", "misfit")}
     assert "\n  completed failed: it can't be done\n" in shown["loser"]
     assert "\n  completed succeeded: the very result" in shown["winner"]
     assert "completed" not in shown["misfit"]
@@ -70,15 +70,15 @@ def test_a_result_that_does_not_fit_is_an_error_that_can_be_mended(shared, until
     assert "result_schema" in refused
 
 
-def test_nobody_completes_anothers_turn_nor_one_that_is_over(house, until):
+def test_nobody_completes_anothers_turn_nor_one_that_is_over(daemon, until):
     """A result counts for the turn of the agent whose socket it came through, while that runs."""
-    house.start()
-    work = house.workspace()
+    daemon.start()
+    work = daemon.workspace()
     kid = f"{HOLD.format(mark='k')}\n/say the true result"
-    house.spawn("lead", work, tool("spawn_agent", name="kid", prompt=kid))
+    daemon.spawn("lead", work, tool("spawn_agent", name="kid", prompt=kid))
     until((work / "k").exists, "the child's turn")
-    house.spawn("rival", work, tool("complete", result="forged by a rival"))
-    path = house.runtime / "agents" / house.show("kid")["id"] / "agent.sock"
+    daemon.spawn("rival", work, tool("complete", result="forged by a rival"))
+    path = daemon.runtime / "agents" / daemon.show("kid")["id"] / "agent.sock"
     with socket.socket(socket.AF_UNIX) as kept:
         kept.settimeout(10)
         kept.connect(str(path))
@@ -88,23 +88,23 @@ def test_nobody_completes_anothers_turn_nor_one_that_is_over(house, until):
         stream.flush()
         assert stream.readline()
         (work / "go-k").touch()
-        until(lambda: settled(house, "lead", 2), "the result")
+        until(lambda: settled(daemon, "lead", 2), "the result")
         forged = request(7, "tools/call", name="complete", arguments={"result": "forged after the end"})
         with contextlib.suppress(OSError):  # the connection may have gone with the turn
             stream.write(forged.encode() + b"\n")
             stream.flush()
             assert b'"isError":false' not in stream.readline()
     assert not path.exists()
-    assert "> the true result" in prompts(house, "lead")[1]
-    (told,) = send(house, "lead", tool("get_agent", name="kid", what="result"))
+    assert "> the true result" in prompts(daemon, "lead")[1]
+    (told,) = send(daemon, "lead", tool("get_agent", name="kid", what="result"))
     assert "the true result" in told
     # What was given in one turn isn't the result of the next.
-    send(house, "kid", tool("complete", result="of the second turn"))
-    send(house, "kid", "/say of the third turn")
-    (told,) = send(house, "lead", tool("get_agent", name="kid", what="result"))
+    send(daemon, "kid", tool("complete", result="of the second turn"))
+    send(daemon, "kid", "/say of the third turn")
+    (told,) = send(daemon, "lead", tool("get_agent", name="kid", what="result"))
     assert "of the third turn" in told
     assert "second" not in told
-    assert "forged" not in str([prompts(house, name) for name in ("lead", "kid")])
+    assert "forged" not in str([prompts(daemon, name) for name in ("lead", "kid")])
 
 
 def test_a_child_that_ends_while_its_parent_does_not_listen_is_told_later_or_never(shared, until):
@@ -126,33 +126,33 @@ def test_a_child_that_ends_while_its_parent_does_not_listen_is_told_later_or_nev
     assert "Traceback" not in shared.log
 
 
-def test_end_agent_takes_the_subtree_deepest_first_and_own_descendants_alone(house, until):
-    house.start()
-    work = house.workspace()
+def test_end_agent_takes_the_subtree_deepest_first_and_own_descendants_alone(daemon, until):
+    daemon.start()
+    work = daemon.workspace()
     leaf = tool("spawn_agent", name="leaf", prompt=HOLD.format(mark="leaf"))
     branch = tool("spawn_agent", name="branch", prompt=leaf)
-    house.spawn("root", work, "\n".join([branch, tool("spawn_agent", name="beside", prompt="/say hello")]))
-    house.spawn("stranger", work)
+    daemon.spawn("root", work, "\n".join([branch, tool("spawn_agent", name="beside", prompt="/say hello")]))
+    daemon.spawn("stranger", work)
     until((work / "leaf").exists, "the leaf's turn")
 
     def quiet():
         # In one look: the end of a child wakes its parent in the same moment.
-        return {agent["state"] for agent in house.ok("ls") if agent["name"] != "leaf"} == {"idle"}
+        return {agent["state"] for agent in daemon.ok("ls") if agent["name"] != "leaf"} == {"idle"}
 
     until(quiet, "the end of all turns but the leaf's")
-    refusals = send(house, "branch", *(tool(verb, name=name) for verb in ("end_agent", "interrupt_agent")
+    refusals = send(daemon, "branch", *(tool(verb, name=name) for verb in ("end_agent", "interrupt_agent")
                                        for name in ("root", "branch", "beside", "stranger", "nobody")))  # fmt: skip
     assert all(text.startswith("!") for text in refusals), refusals
     until(quiet, "the end of the turn that asked, and of no agent")
-    said, again = send(house, "root", *[tool("end_agent", name="branch", reason="enough of it")] * 2)
+    said, again = send(daemon, "root", *[tool("end_agent", name="branch", reason="enough of it")] * 2)
     assert said.index("leaf") < said.index("branch")
     assert "already" in again
-    until(lambda: house.show("leaf")["state"] == "ended", "the end of its turn")
-    states = {agent["name"]: agent["state"] for agent in house.ok("ls")}
+    until(lambda: daemon.show("leaf")["state"] == "ended", "the end of its turn")
+    states = {agent["name"]: agent["state"] for agent in daemon.ok("ls")}
     assert states == {"root": "idle", "branch": "ended", "leaf": "ended", "beside": "idle", "stranger": "idle"}
-    assert [len(house.events(name, "agent:ended")) for name in ("branch", "leaf")] == [1, 1]
-    (told,) = house.events("branch", "agent:ended")
-    (stopped,) = house.events("leaf", "agent:interrupted")
+    assert [len(daemon.events(name, "agent:ended")) for name in ("branch", "leaf")] == [1, 1]
+    (told,) = daemon.events("branch", "agent:ended")
+    (stopped,) = daemon.events("leaf", "agent:interrupted")
     assert [(event["text"], event["data"]["by"]) for event in (told, stopped)] == [
         ("ended by root: enough of it", "agent:root")
     ] * 2
@@ -203,10 +203,10 @@ def test_looking_at_an_agent_consumes_nothing(shared, until):
     assert [text.startswith("!") for text in shared.tool("stranger")] == [True, False, True, True]
 
 
-def ask(house, name, **question):
-    (said,) = send(house, name, tool("ask_operator", **question))
+def ask(daemon, name, **question):
+    (said,) = send(daemon, name, tool("ask_operator", **question))
     assert not said.startswith("!"), said
-    return house.ok("inbox")[-1]
+    return daemon.ok("inbox")[-1]
 
 
 def test_questions_have_options_and_answers_in_ones_own_words(shared, until):
@@ -231,61 +231,61 @@ def test_questions_have_options_and_answers_in_ones_own_words(shared, until):
     assert all(text.startswith("!") for text in bad)
 
 
-def test_at_the_deadline_the_default_is_the_answer_once_also_when_no_daemon_ran(house, until):
-    house.start()
-    work = house.workspace()
+def test_at_the_deadline_the_default_is_the_answer_once_also_when_no_daemon_ran(daemon, until):
+    daemon.start()
+    work = daemon.workspace()
     how = {"question": "now?", "options": ["now", "later"], "default": "/say later"}
     for name in ("anna", "bert"):
-        house.spawn(name, work, tool("remind_me", text="a far one", in_s=9999))
-    items = [ask(house, "anna", **how, deadline_s=1)]
-    until(lambda: settled(house, "anna", 3), "the default answer")
-    items.append(ask(house, "bert", **how, deadline_s=1.5))
-    house.kill()
+        daemon.spawn(name, work, tool("remind_me", text="a far one", in_s=9999))
+    items = [ask(daemon, "anna", **how, deadline_s=1)]
+    until(lambda: settled(daemon, "anna", 3), "the default answer")
+    items.append(ask(daemon, "bert", **how, deadline_s=1.5))
+    daemon.kill()
     until(lambda: datetime.now(UTC) > datetime.fromisoformat(items[1]["deadline"]), "the deadline")
-    house.start()
-    until(lambda: settled(house, "bert", 3), "the default answer")
-    house.kill()
-    house.start()
-    assert house.ok("inbox") == []
+    daemon.start()
+    until(lambda: settled(daemon, "bert", 3), "the default answer")
+    daemon.kill()
+    daemon.start()
+    assert daemon.ok("inbox") == []
     for name, item in zip(("anna", "bert"), items, strict=True):
-        told = prompts(house, name)[2]
+        told = prompts(daemon, name)[2]
         assert "later" in told, name
         assert "default" in told, name
-        late = house.ctl("answer", str(item["id"]), "now")
+        late = daemon.ctl("answer", str(item["id"]), "now")
         assert late.code == 1
         assert "settled" in late.error
-        send(house, name, "/say one more")
-        assert len(prompts(house, name)) == 4
-        assert len(house.events(name, "question:answered")) == 1
+        send(daemon, name, "/say one more")
+        assert len(prompts(daemon, name)) == 4
+        assert len(daemon.events(name, "question:answered")) == 1
 
 
-def test_a_repeated_reminder_has_an_end_and_those_that_were_missed_are_told_once(house, until):
-    house.start()
-    house.spawn("anna", house.workspace(), tool("remind_me", text="tick", in_s=0, every_s=60, times=3))
+def test_a_repeated_reminder_has_an_end_and_those_that_were_missed_are_told_once(daemon, until):
+    daemon.start()
+    daemon.spawn("anna", daemon.workspace(), tool("remind_me", text="tick", in_s=0, every_s=60, times=3))
     for turn in (2, 3, 4):
-        until(lambda turn=turn: settled(house, "anna", turn), "a reminder")
-        assert prompts(house, "anna")[-1].count("tick") == 1
-        house.kill()
-        with contextlib.closing(sqlite3.connect(house.state / "substrat.db")) as database, database:
+        until(lambda turn=turn: settled(daemon, "anna", turn), "a reminder")
+        assert prompts(daemon, "anna")[-1].count("tick") == 1
+        daemon.kill()
+        with contextlib.closing(sqlite3.connect(daemon.state / "substrat.db")) as database, database:
             database.execute("UPDATE reminders SET due = due - 600")  # ten periods without a daemon
-        house.start()
+        daemon.start()
     (who, *bad) = send(
-        house, "anna", tool("whoami"), tool("remind_me", text="x", every_s=60),
+        daemon, "anna", tool("whoami"), tool("remind_me", text="x", every_s=60),
         tool("remind_me", text="x", every_s=0.1, times=2),
         tool("remind_me", text="x", in_s=1, at="2030-01-01T00:00:00Z"), tool("remind_me", text="x", at="2030-01-01"),
         tool("remind_me", text="x", every_s=60, until="2020-01-01T00:00:00Z"),
     )  # fmt: skip
     assert json.loads(who)["reminders"] == []
     assert all(text.startswith("!") for text in bad), bad
-    assert len(prompts(house, "anna")) == 5
+    assert len(prompts(daemon, "anna")) == 5
 
 
-def test_a_reminder_that_repeats_does_not_pile_up(house, until):
-    house.start()
-    house.spawn("anna", house.workspace(), tool("remind_me", text="tick", every_s=1, times=5))
-    until(lambda: settled(house, "anna", 2), "the first")
-    house.ok("suspend", "anna")
-    until(lambda: house.show("anna")["unread"] == 1, "the next")
+def test_a_reminder_that_repeats_does_not_pile_up(daemon, until):
+    daemon.start()
+    daemon.spawn("anna", daemon.workspace(), tool("remind_me", text="tick", every_s=1, times=5))
+    until(lambda: settled(daemon, "anna", 2), "the first")
+    daemon.ok("suspend", "anna")
+    until(lambda: daemon.show("anna")["unread"] == 1, "the next")
     past = time.time() + 1.5
     until(lambda: time.time() > past, "the time of another")
-    assert house.show("anna")["unread"] == 1
+    assert daemon.show("anna")["unread"] == 1

@@ -19,20 +19,20 @@ def running(shared):
     return shared
 
 
-def run(house, work, script, name="anna", *options):
+def run(daemon, work, script, name="anna", *options):
     """Run one line of shell in the sandbox of a stand-in; returns what it printed."""
-    house.ok("spawn", name, "-w", work, "--wait", "--prompt-file", "-", *options, stdin=f"/shell {script}".encode())
-    return house.shell(name)
+    daemon.ok("spawn", name, "-w", work, "--wait", "--prompt-file", "-", *options, stdin=f"/shell {script}".encode())
+    return daemon.shell(name)
 
 
-def looks(house):
+def looks(daemon):
     """Commands of one turn, each with what it looks at."""
-    places = f"/usr/bin/x /etc/x /x /usr/x {house.directory}/x {house.home}/../x /lib/x"
+    places = f"/usr/bin/x /etc/x /x /usr/x {daemon.directory}/x {daemon.home}/../x /lib/x"
     return {
-        "home": f"ls -A ~; cat ~/.ssh/secret ~/.netrc {house.home}/documents/secret; find / -name secret 2>/dev/null",
-        "host": f"exec 2>/dev/null; cat /etc/shadow /etc/sudoers {house.directory}/other/secret {house.directory}/beside;"
-        f" cat {house.state}/substrat.db;"
-        f" ls {house.directory}/other {house.state} {house.runtime} /var/run /root/.ssh /sys /boot /mnt /srv /home;"
+        "home": f"ls -A ~; cat ~/.ssh/secret ~/.netrc {daemon.home}/documents/secret; find / -name secret 2>/dev/null",
+        "host": f"exec 2>/dev/null; cat /etc/shadow /etc/sudoers {daemon.directory}/other/secret {daemon.directory}/beside;"
+        f" cat {daemon.state}/substrat.db;"
+        f" ls {daemon.directory}/other {daemon.state} {daemon.runtime} /var/run /root/.ssh /sys /boot /mnt /srv /home;"
         " ls -A /run; echo end",
         "login": "cat ~/.config/cursor/auth.json; echo x > ~/.config/cursor/auth.json; touch ~/.config/cursor/x",
         "writing": f"for p in {places}; do touch $p && echo WROTE $p; done; echo x > /etc/hosts && echo WROTE hosts;"
@@ -52,21 +52,21 @@ class Looked(NamedTuple):
 
     said: dict[str, str]
     left: dict[str, Any]
-    house: DaemonFixture
+    daemon: DaemonFixture
 
 
 @pytest.fixture(scope="module")
 def looked(_shared):
     """A turn that looks around on a host with secrets."""
-    house = _shared
-    house.clear()
-    work, other = house.workspace(), house.workspace("other")
+    daemon = _shared
+    daemon.clear()
+    work, other = daemon.workspace(), daemon.workspace("other")
     for secret in (".ssh", ".gnupg", "documents"):
-        (house.home / secret).mkdir()
-        (house.home / secret / "secret").write_text("canary")
-    for path in (house.home / ".netrc", other / "secret", house.directory / "beside"):
+        (daemon.home / secret).mkdir()
+        (daemon.home / secret / "secret").write_text("canary")
+    for path in (daemon.home / ".netrc", other / "secret", daemon.directory / "beside"):
         path.write_text("canary")
-    login = house.home / ".config" / "cursor"
+    login = daemon.home / ".config" / "cursor"
     login.mkdir(parents=True)
     (login / "auth.json").write_text('{"accessToken": "t"}')
     with tarfile.open(work / "x.tar", "w") as archive:
@@ -74,20 +74,20 @@ def looked(_shared):
         entry.uid, entry.gid, entry.uname, entry.gname = 4242, 4343, "somebody", "somebodies"
         archive.addfile(entry)
     programs = set(os.listdir("/usr/bin"))
-    commands = looks(house)
-    house.spawn("anna", work, "\n".join(f"/shell {command}" for command in commands.values()))
-    calls = [event["raw"]["tool_call"]["shellToolCall"] for event in house.events("anna", "tool-call-completed")]
+    commands = looks(daemon)
+    daemon.spawn("anna", work, "\n".join(f"/shell {command}" for command in commands.values()))
+    calls = [event["raw"]["tool_call"]["shellToolCall"] for event in daemon.events("anna", "tool-call-completed")]
     answers = [next(iter(call["result"].values())) for call in calls]
     said = [answer.get("stdout", "") + answer.get("stderr", "") for answer in answers]
     left = {
         "programs": set(os.listdir("/usr/bin")) == programs,
-        "written": list(filter(os.path.exists, (house.directory / "x", "/x", "/etc/x", "/tmp/mine"))),
+        "written": list(filter(os.path.exists, (daemon.directory / "x", "/x", "/etc/x", "/tmp/mine"))),
         "login": [(path.name, path.read_text()) for path in login.iterdir()],
         "work": {path.name: path.stat().st_uid for path in work.iterdir()},
         "words": (work / "file").read_text(),
-        "exec": house.ctl("exec", "anna", "--", "id", "-un").out.strip(),
+        "exec": daemon.ctl("exec", "anna", "--", "id", "-un").out.strip(),
     }
-    return Looked(dict(zip(commands, said, strict=True)), left, house)
+    return Looked(dict(zip(commands, said, strict=True)), left, daemon)
 
 
 def test_the_home_shows_only_what_the_agent_needs(looked):
@@ -119,11 +119,11 @@ def test_another_agents_directories_and_doors_are_not_visible(running):
 
 
 def test_nothing_outside_the_workspace_can_be_written(looked):
-    out, house = looked.said["writing"], looked.house
+    out, daemon = looked.said["writing"], looked.daemon
     assert looked.left["programs"]
     assert looked.left["written"] == []
     written = [line for line in out.splitlines() if line.startswith("WROTE")]
-    assert [line for line in written if line.split()[1] not in {"/x", f"{house.directory}/x", f"{house.home}/../x"}] == []
+    assert [line for line in written if line.split()[1] not in {"/x", f"{daemon.directory}/x", f"{daemon.home}/../x"}] == []
     assert "done" in out
 
 
@@ -142,7 +142,7 @@ def test_it_can_work_in_its_workspace_and_its_own_tmp(looked):
     assert looked.left["words"] == "words\n"
     assert (work["file"], "a" in work) == (os.geteuid(), True)
     assert {"t", "mine", "null", "4", "shm"} <= set(out.split())
-    assert looked.house.runtime.name not in out
+    assert looked.daemon.runtime.name not in out
 
 
 def test_the_hosts_devices_are_not_there(looked):
@@ -299,34 +299,34 @@ def test_a_workspace_with_an_odd_name(running):
         assert f"a{number}" in running.tool(f"a{number}")[0], name
 
 
-def test_the_program_is_seen_read_only_in_the_directory_of_its_real_file(house):
-    real = house.program('begin()\nfinish(open(os.path.join(os.path.dirname(sys.argv[0]), "data")).read())\n', "real")
+def test_the_program_is_seen_read_only_in_the_directory_of_its_real_file(daemon):
+    real = daemon.program('begin()\nfinish(open(os.path.join(os.path.dirname(sys.argv[0]), "data")).read())\n', "real")
     real.with_name("data").write_text("beside it")
-    (house.directory / "bin").mkdir()
-    link = house.directory / "bin" / "agent"
+    (daemon.directory / "bin").mkdir()
+    link = daemon.directory / "bin" / "agent"
     link.symlink_to(real)
-    (house.directory / "bin" / "secret").write_text("canary")
-    house.start(agent=link)
+    (daemon.directory / "bin" / "secret").write_text("canary")
+    daemon.start(agent=link)
     source = real.read_text()
-    agent = house.spawn("anna", house.workspace(), "x")
+    agent = daemon.spawn("anna", daemon.workspace(), "x")
     if agent["turn"]["outcome"] != "success":
         # argv[0] may be the link's path; the data is then looked for beside the real file.
         real.write_text(source.replace("sys.argv[0]", "os.path.realpath(sys.argv[0])"))
-        agent = house.ok("send", "anna", "--wait", "x")
+        agent = daemon.ok("send", "anna", "--wait", "x")
     assert agent["turn"]["result"] == "beside it"
 
 
-def test_bind_ro_adds_what_a_program_needs(house):
-    extra = house.directory / "extra"
+def test_bind_ro_adds_what_a_program_needs(daemon):
+    extra = daemon.directory / "extra"
     extra.mkdir()
     (extra / "data").write_text("extra words")
-    program = house.program(f"begin()\nfinish(open('{extra}/data').read())\n")
-    house.start(agent=program)
-    work = house.workspace()
-    assert house.spawn("anna", work, "x")["turn"]["outcome"] == "error"
-    house.stop()
-    house.start(config=f'[agent]\nbind_ro = ["{extra}"]\n')
-    assert house.spawn("bert", work, "x")["turn"]["result"] == "extra words"
+    program = daemon.program(f"begin()\nfinish(open('{extra}/data').read())\n")
+    daemon.start(agent=program)
+    work = daemon.workspace()
+    assert daemon.spawn("anna", work, "x")["turn"]["outcome"] == "error"
+    daemon.stop()
+    daemon.start(config=f'[agent]\nbind_ro = ["{extra}"]\n')
+    assert daemon.spawn("bert", work, "x")["turn"]["result"] == "extra words"
 
 
 # Networks
@@ -378,14 +378,14 @@ def test_the_host_network_is_the_hosts(running, listener):
     assert "greetings" in out
 
 
-def test_work_beside_the_workspace_fails_and_leaves_nothing(house):
+def test_work_beside_the_workspace_fails_and_leaves_nothing(daemon):
     """A worktree made beside the workspace would be lost with the sandbox, and its branch locked on the host."""
-    house.start()
-    work = house.workspace(git=True)
-    house.spawn("anna", work)
+    daemon.start()
+    work = daemon.workspace(git=True)
+    daemon.spawn("anna", work)
     for command in ("git worktree add ../x", "git clone -q . ../y", "echo > ../z"):
-        done = house.ctl("exec", "anna", "--", "sh", "-c", command)
+        done = daemon.ctl("exec", "anna", "--", "sh", "-c", command)
         assert done.code != 0
         assert "Read-only file system" in done.err
-    assert house.git(work, "worktree", "list").count("\n") == 1
-    assert house.ctl("exec", "anna", "--", "git", "clone", "-q", ".", "inside").code == 0
+    assert daemon.git(work, "worktree", "list").count("\n") == 1
+    assert daemon.ctl("exec", "anna", "--", "git", "clone", "-q", ".", "inside").code == 0

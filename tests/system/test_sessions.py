@@ -9,15 +9,15 @@ from substrat.daemon.sandboxes import program
 SLASH = "hello\n/shell echo out; exit 3\n/say bye"
 
 
-def sessions(house, workspace):
-    return {session["session"]: session for session in house.ok("sessions", "-w", workspace)}
+def sessions(daemon, workspace):
+    return {session["session"]: session for session in daemon.ok("sessions", "-w", workspace)}
 
 
-def by_hand(house, workspace, prompt):
+def by_hand(daemon, workspace, prompt):
     """A chat that the user begins with cursor-agent itself; returns its id."""
     done = subprocess.run(
-        [house.agent, "-p", "--trust", "--force", "--model", "gpt-5", "--output-format", "json", "--workspace", workspace],
-        input=prompt.encode(), env=house.environment(), capture_output=True, cwd=workspace, check=True,
+        [daemon.agent, "-p", "--trust", "--force", "--model", "gpt-5", "--output-format", "json", "--workspace", workspace],
+        input=prompt.encode(), env=daemon.environment(), capture_output=True, cwd=workspace, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)["session_id"]
 
@@ -136,15 +136,15 @@ def test_tokens_are_added_up_for_an_agent_and_its_family(running):
     assert "anna and its 1" in running.ctl("usage").out
 
 
-def pages(house, name):
-    with house.wire() as wire:
+def pages(daemon, name):
+    with daemon.wire() as wire:
         return wire.call("agent.turns", agent=name)["turns"]
 
 
-def test_a_companion_that_is_never_called_is_reported(house):
-    house.start(agent=house.program('begin()\nfinish("hello")\n'))
-    house.spawn("anna", house.workspace(), "work")
-    (event,) = house.events("anna", "mcp:not-contacted")
+def test_a_companion_that_is_never_called_is_reported(daemon):
+    daemon.start(agent=daemon.program('begin()\nfinish("hello")\n'))
+    daemon.spawn("anna", daemon.workspace(), "work")
+    (event,) = daemon.events("anna", "mcp:not-contacted")
     assert "never called Substrat's companion" in event["text"]
 
 
@@ -156,20 +156,20 @@ exec "{standin}" "$@"
 """
 
 
-def test_a_version_that_knows_fewer_options_is_started_without_them(house):
-    workspace = house.workspace()
-    standin = house.agent
-    old = house.program(OLD.format(standin=standin))
-    house.start(agent=old, config=f"[agent]\nbind_ro = {needs_of(standin)}\n")
-    house.ok("spawn", "anna", "-w", workspace, "/say hi")
-    agent = house.wait("anna", "idle", "failed")
+def test_a_version_that_knows_fewer_options_is_started_without_them(daemon):
+    workspace = daemon.workspace()
+    standin = daemon.agent
+    old = daemon.program(OLD.format(standin=standin))
+    daemon.start(agent=old, config=f"[agent]\nbind_ro = {needs_of(standin)}\n")
+    daemon.ok("spawn", "anna", "-w", workspace, "/say hi")
+    agent = daemon.wait("anna", "idle", "failed")
     assert (agent["state"], agent["turn"]["number"], agent["turn"]["result"]) == ("idle", 4, "hi")
-    assert len(house.events("anna", "turn:retry")) == 3
-    with house.wire() as wire:
+    assert len(daemon.events("anna", "turn:retry")) == 3
+    with daemon.wire() as wire:
         command = wire.call("agent.explain", agent="anna")["command"]
     assert "--sandbox" not in command.rpartition(" -- ")[2]
-    house.ok("send", "anna", "/say again", "--wait")
-    assert house.show("anna")["turn"]["number"] == 5
+    daemon.ok("send", "anna", "/say again", "--wait")
+    assert daemon.show("anna")["turn"]["number"] == 5
 
 
 def needs_of(standin):
@@ -177,19 +177,19 @@ def needs_of(standin):
     return json.dumps([path for path in program.find(str(standin)).visible if os.path.exists(path)])
 
 
-def test_the_version_that_a_turn_ran_is_told(house):
-    source = house.directory / "versions" / "2026.10.01-e373342"
+def test_the_version_that_a_turn_ran_is_told(daemon):
+    source = daemon.directory / "versions" / "2026.10.01-e373342"
     source.mkdir(parents=True)
-    house.program('begin()\nfinish("hello")\n').rename(source / "cursor-agent")
-    link = house.directory / "cursor-agent"
+    daemon.program('begin()\nfinish("hello")\n').rename(source / "cursor-agent")
+    link = daemon.directory / "cursor-agent"
     link.symlink_to(source / "cursor-agent")
-    house.start(agent=link)
-    house.spawn("anna", house.workspace(), "work")
-    (started,) = house.events("anna", "turn:started")
+    daemon.start(agent=link)
+    daemon.spawn("anna", daemon.workspace(), "work")
+    (started,) = daemon.events("anna", "turn:started")
     assert started["text"] == "turn 1 started (cursor-agent 2026.10.01-e373342)"
 
 
-def test_the_agent_program_cannot_change_itself(house):
+def test_the_agent_program_cannot_change_itself(daemon):
     source = """begin()
 try:
     open(sys.argv[0], "ab").close()
@@ -197,5 +197,5 @@ try:
 except OSError as problem:
     finish(f"refused: {problem.strerror}")
 """
-    house.start(agent=house.program(source))
-    assert house.spawn("anna", house.workspace(), "work")["turn"]["result"] == "refused: Read-only file system"
+    daemon.start(agent=daemon.program(source))
+    assert daemon.spawn("anna", daemon.workspace(), "work")["turn"]["result"] == "refused: Read-only file system"
