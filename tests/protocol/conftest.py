@@ -219,8 +219,3 @@ def caller(running):
     found = Caller(running)
     yield found
     found.close()
-
-
-@pytest.fixture
-def house(daemon):
-    return daemon

@@ -1,4 +1,4 @@
-"""Fixtures of the tests with real programs and real projects: a house, and Debian's source packages."""
+"""Fixtures of the tests with real programs and real projects: a daemon, and Debian's source packages."""
 
 import os
 import pwd
@@ -11,7 +11,7 @@ import pytest
 from tests.support.daemon import PROGRAMS
 from tests.system.conftest import daemon
 
-__all__ = ["house"]
+__all__ = ["daemon"]
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 

@@ -171,7 +171,7 @@ FORMS = {
         "git clone -q up work; cd work; git -c protocol.file.allow=always submodule --quiet add $PWD/../up lib; "
         "git commit -qm lib",
         "git status -s; git -c protocol.file.allow=always submodule --quiet update --init; cat lib/a", "1\n2\n",
-        words=("--bind-ro", "{house}/up"),
+        words=("--bind-ro", "{daemon}/up"),
     ),
     "a submodule": Form(
         "git clone -q up big; cd big; git -c protocol.file.allow=always submodule --quiet add $PWD/../up lib; "
@@ -199,7 +199,7 @@ def test_a_repository_of_each_form_is_cloned_or_refused_with_a_remedy(daemon, na
         "-w",
         work / form.where,
         "--clone",
-        *(word.format(house=daemon.directory) for word in form.words),
+        *(word.format(daemon=daemon.directory) for word in form.words),
     )
     before = fingerprint(work)
     daemon.start()

@@ -5,7 +5,7 @@ import pytest
 from tests.redteam.hostile import PROGRAM
 from tests.system.conftest import _shared, daemon, shared, until
 
-__all__ = ["_shared", "house", "shared", "until"]
+__all__ = ["_shared", "daemon", "shared", "until"]
 
 
 @pytest.fixture

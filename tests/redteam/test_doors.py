@@ -11,7 +11,7 @@ STANDIN = PROGRAMS / "cursor-agent-standin"
 
 
 def attack(daemon, work, code, name="anna", *options):
-    """Let an agent of the house run Python with a `Door`; returns what it left in `answer`."""
+    """Let an agent of the daemon run Python with a `Door`; returns what it left in `answer`."""
     agent = daemon.spawn(name, work, DOOR + code, *options)
     return answer_of(agent)
 

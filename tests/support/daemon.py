@@ -377,7 +377,7 @@ class DaemonFixture:
     # Processes
 
     def sandboxed(self) -> set[int]:
-        """The processes of this house's sandboxes: who holds its files open, and who shares their pid namespaces."""
+        """The processes of this daemon's sandboxes: who holds its files open, and who shares their pid namespaces."""
         own = link("/proc/self/ns/pid")
         mine = {process.pid for process in self._started}
         # Not remembered from look to look: the kernel gives a namespace's number to a stranger's as soon as it is free.
@@ -392,7 +392,7 @@ class DaemonFixture:
         return found
 
     def kill_sandboxed(self) -> None:
-        """Kill every process of this house's sandboxes, and wait until they are gone."""
+        """Kill every process of this daemon's sandboxes, and wait until they are gone."""
         # The outermost first: a program whose child was killed would go on to its end meanwhile.
         for pid in sorted(self.sandboxed()):
             with contextlib.suppress(ProcessLookupError):  # it went with one that was killed before it

@@ -62,8 +62,3 @@ def agent(daemon):
     prepare(daemon)
     daemon.start(agent=daemon.program(OBEDIENT))
     return Agent(daemon)
-
-
-@pytest.fixture
-def house(daemon):
-    return daemon

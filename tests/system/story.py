@@ -68,7 +68,7 @@ class Story:
     """One run of the scenario.
 
     Args:
-        house: where it plays.
+        daemon: where it plays.
         environment: the first daemon's further variables; those after its death are started without.
         part: the part that is played, `AGENTS` or `CLONES`.
     """

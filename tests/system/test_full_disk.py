@@ -39,7 +39,7 @@ sys.exit(main.main(sys.argv[2:]))
 
 
 class SmallDisk:
-    """A house whose state directory is a small file system."""
+    """A daemon whose state directory is a small file system."""
 
     def __init__(self, daemon):
         self.daemon = daemon

@@ -33,7 +33,7 @@ class Noted:
     """A daemon whose sandboxes are noted, and a repository with a clone.
 
     Args:
-        house: the daemon's.
+        daemon: the daemon's.
         app: the repository.
     """
 

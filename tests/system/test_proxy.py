@@ -22,7 +22,7 @@ def form():
 
 
 def relays(daemon):
-    """The relays of a house's sandboxes."""
+    """The relays of a daemon's sandboxes."""
     found = []
     for pid in daemon.sandboxed():
         try:
@@ -312,8 +312,8 @@ def test_it_is_chosen_by_itself_and_told(daemon, no_launcher):
     assert daemon.network("anna")["form"] == "proxy"
     assert "filtered networks have the proxy form" in daemon.log
     doctor = subprocess.run(
-        [*no_launcher, Path(sys.executable).parent / "substratctl", "doctor"], env=daemon.environment(), capture_output=True,
-        text=True, check=False,
+        [*no_launcher, Path(sys.executable).parent / "substratctl", "doctor"], env=daemon.environment(),
+        capture_output=True, text=True, check=False,
     ).stdout  # fmt: skip
     (line,) = (line for line in doctor.splitlines() if "network " in line)
     assert "filtered networks have the proxy form" in line

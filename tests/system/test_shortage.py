@@ -31,9 +31,9 @@ finish()
 """
 
 
-def opened(house):
+def opened(daemon):
     """What the daemon has open, how many of each, without what only says which of its kind it is."""
-    place = f"/proc/{house.process.pid}/fd"
+    place = f"/proc/{daemon.process.pid}/fd"
     found = Counter[str]()
     for name in os.listdir(place):
         with suppress(FileNotFoundError):  # closed since
@@ -41,9 +41,9 @@ def opened(house):
     return found
 
 
-def settled(house, until, before):
+def settled(daemon, until, before):
     """Wait until nothing is open but what was before, which may hold what was about to be closed: a client's socket."""
-    until(lambda: not opened(house) - before, f"the closing of all but {before}")
+    until(lambda: not opened(daemon) - before, f"the closing of all but {before}")
 
 
 @pytest.mark.slow
@@ -65,18 +65,18 @@ def test_turns_and_commands_in_a_git_workspace_cost_no_descriptor(running, until
     settled(running, until, before)
 
 
-def test_turns_that_cannot_be_started_cost_no_descriptor(house, until):
+def test_turns_that_cannot_be_started_cost_no_descriptor(daemon, until):
     """A link where a file is protected, a directory in the place of the program."""
-    work = house.start().workspace(git=True)
-    house.spawn("anna", work, "/say hi")
-    before = opened(house)
+    work = daemon.start().workspace(git=True)
+    daemon.spawn("anna", work, "/say hi")
+    before = opened(daemon)
     (work / ".git" / "hooks").rename(work / ".git" / "elsewhere")
     (work / ".git" / "hooks").symlink_to("elsewhere")
     for _ in range(5):
-        done = house.ctl("send", "anna", "/say hi", "--wait")
+        done = daemon.ctl("send", "anna", "/say hi", "--wait")
         assert done.code == 5, done
-        assert house.ctl("exec", "anna", "--", "true").code == 1
-    settled(house, until, before)
+        assert daemon.ctl("exec", "anna", "--", "true").code == 1
+    settled(daemon, until, before)
 
 
 LIMIT = 96
@@ -86,47 +86,47 @@ def limited(number):
     return ("prlimit", f"--nofile={number}:{number}", "--")
 
 
-def test_a_shortage_holds_turns_back_and_says_which_limit_to_raise(house, until):
-    house.start(prefix=limited(LIMIT))
-    work = house.workspace(git=True)
+def test_a_shortage_holds_turns_back_and_says_which_limit_to_raise(daemon, until):
+    daemon.start(prefix=limited(LIMIT))
+    work = daemon.workspace(git=True)
     # A turn first: what a daemon has open only while it tries the host is closed by then.
-    house.spawn("anna", work, "/say hi", "--network", "none")
+    daemon.spawn("anna", work, "/say hi", "--network", "none")
     wires = []
     try:
-        while len(os.listdir(f"/proc/{house.process.pid}/fd")) < LIMIT - LIMIT // 4 + 8:
-            wires.append(Wire(house.socket))
-        house.ok("send", "anna", "/say hi")
-        (event,) = until(lambda: house.events("anna", "turn:waiting"), "the reason")
+        while len(os.listdir(f"/proc/{daemon.process.pid}/fd")) < LIMIT - LIMIT // 4 + 8:
+            wires.append(Wire(daemon.socket))
+        daemon.ok("send", "anna", "/say hi")
+        (event,) = until(lambda: daemon.events("anna", "turn:waiting"), "the reason")
         assert f"substratd's limit of open files ({LIMIT}) is used up" in event["text"]
         assert "LimitNOFILE" in event["text"]
-        assert house.show("anna")["state"] == "queued"
-        refused = house.ctl("exec", "anna", "--", "true")
+        assert daemon.show("anna")["state"] == "queued"
+        refused = daemon.ctl("exec", "anna", "--", "true")
         assert refused.code in {0, 1}
         if refused.code:
             assert "LimitNOFILE" in refused.error
-        house.ok("suspend", "anna")
-        house.ok("resume", "anna")
+        daemon.ok("suspend", "anna")
+        daemon.ok("resume", "anna")
     finally:
         for wire in wires:
             wire.socket.close()
-    assert house.wait("anna", "idle")["turn"]["outcome"] == "success"
+    assert daemon.wait("anna", "idle")["turn"]["outcome"] == "success"
 
 
-def test_an_agent_that_uses_descriptors_up_leaves_the_operator_some(house, until):
-    house.start(agent=house.program(GREEDY), prefix=limited(LIMIT))
-    work, other = house.workspace(), house.workspace("other")
+def test_an_agent_that_uses_descriptors_up_leaves_the_operator_some(daemon, until):
+    daemon.start(agent=daemon.program(GREEDY), prefix=limited(LIMIT))
+    work, other = daemon.workspace(), daemon.workspace("other")
     for name, place in (("anna", work), ("bert", other)):
-        house.ok("spawn", name, "-w", place, "go", "--network", "none")
+        daemon.ok("spawn", name, "-w", place, "go", "--network", "none")
         until((place / "greedy").exists, "the greed")
-    house.ok("spawn", "carl", "-w", house.workspace("third"), "hello")
+    daemon.ok("spawn", "carl", "-w", daemon.workspace("third"), "hello")
     for _ in range(3):
-        assert [agent["name"] for agent in house.ok("ls")] == ["anna", "bert", "carl"]
-    house.ok("interrupt", "anna")
-    house.ok("end", "bert")
-    assert house.show("anna")["state"] == "idle"
-    house.ctl("end", "carl")
-    assert not house.sandboxed()
-    assert "internal error" not in house.log
+        assert [agent["name"] for agent in daemon.ok("ls")] == ["anna", "bert", "carl"]
+    daemon.ok("interrupt", "anna")
+    daemon.ok("end", "bert")
+    assert daemon.show("anna")["state"] == "idle"
+    daemon.ctl("end", "carl")
+    assert not daemon.sandboxed()
+    assert "internal error" not in daemon.log
 
 
 ROOMS = [
@@ -137,28 +137,28 @@ ROOMS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rooms", ROOMS)
-def test_a_turn_that_finds_no_descriptor_says_so_wherever_it_is(house, until, rooms):
+def test_a_turn_that_finds_no_descriptor_says_so_wherever_it_is(daemon, until, rooms):
     """The limit is lowered to just above what is in use, below what is held in reserve, and raised again."""
-    house.start(config="[disk]\nfree = 0\n")
-    work = house.workspace(git=True)
-    house.spawn("anna", work, "/say hi", "--network", "filtered")
-    before = opened(house)
-    limits = resource.prlimit(house.process.pid, resource.RLIMIT_NOFILE)
+    daemon.start(config="[disk]\nfree = 0\n")
+    work = daemon.workspace(git=True)
+    daemon.spawn("anna", work, "/say hi", "--network", "filtered")
+    before = opened(daemon)
+    limits = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
     for room in rooms:
-        with Wire(house.socket) as wire:
+        with Wire(daemon.socket) as wire:
             since = wire.call("events.read", agent="anna", since=0)["cursor"]
-            highest = max(map(int, os.listdir(f"/proc/{house.process.pid}/fd")))
-            resource.prlimit(house.process.pid, resource.RLIMIT_NOFILE, (highest + room, limits[1]))
+            highest = max(map(int, os.listdir(f"/proc/{daemon.process.pid}/fd")))
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (highest + room, limits[1]))
             wire.call("agent.send", agent="anna", prompt="/say hello")
             (said, *_) = until(lambda wire=wire, since=since: told(wire, since), "what is said")
-            resource.prlimit(house.process.pid, resource.RLIMIT_NOFILE, limits)
-            house.process.send_signal(signal.SIGHUP)  # turns that wait are admitted at once
+            resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, limits)
+            daemon.process.send_signal(signal.SIGHUP)  # turns that wait are admitted at once
             for verb in ("suspend", "resume"):  # and one that failed doesn't wait for its next try
                 wire.call(f"agent.{verb}", agent="anna")
         assert "limit of open files" in said or "success" in said, (room, said)
-        assert house.wait("anna", "idle")["turn"]["result"] == "hello", room
-    assert "internal error" not in house.log
-    settled(house, until, before)
+        assert daemon.wait("anna", "idle")["turn"]["result"] == "hello", room
+    assert "internal error" not in daemon.log
+    settled(daemon, until, before)
 
 
 def told(wire, since):

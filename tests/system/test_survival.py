@@ -24,10 +24,10 @@ sys.exit(int(prompt or 0))
 """
 
 
-def counting(house, until, prompt="0"):
-    house.start(agent=house.program(COUNTER))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, prompt)
+def counting(daemon, until, prompt="0"):
+    daemon.start(agent=daemon.program(COUNTER))
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, prompt)
     until(lambda: count(work) > 20, "the first lines")
     return work
 
@@ -43,13 +43,13 @@ def seconds(text):
     return datetime.fromisoformat(text).timestamp()
 
 
-def check_every_line_once(house, name="anna"):
+def check_every_line_once(daemon, name="anna"):
     """The journal holds exactly the lines that the agent wrote, in order, with rising cursors."""
-    agent = house.show(name)
-    turns = sorted((house.agents_directory(agent) / "turns").iterdir(), key=lambda path: int(path.name))
+    agent = daemon.show(name)
+    turns = sorted((daemon.agents_directory(agent) / "turns").iterdir(), key=lambda path: int(path.name))
     written = b"".join((turn / "stdout").read_bytes() for turn in turns)
-    assert house.ctl("logs", name, "--raw").raw == written
-    with house.wire() as wire:
+    assert daemon.ctl("logs", name, "--raw").raw == written
+    with daemon.wire() as wire:
         page = wire.call("events.read", agent=name, since=0, lines=True, limit=100_000)["events"]
         while more := wire.call("events.read", agent=name, since=page[-1]["cursor"], lines=True)["events"]:
             page += more
@@ -61,99 +61,99 @@ def check_every_line_once(house, name="anna"):
     return agent
 
 
-def test_a_turn_goes_on_when_the_daemon_is_killed_and_is_adopted(house, until):
-    work = counting(house, until, prompt="0")
-    before = house.show("anna")
-    cursor = house.ctl("logs", "anna", "--json").lines[-1]["cursor"]
-    house.kill()
+def test_a_turn_goes_on_when_the_daemon_is_killed_and_is_adopted(daemon, until):
+    work = counting(daemon, until, prompt="0")
+    before = daemon.show("anna")
+    cursor = daemon.ctl("logs", "anna", "--json").lines[-1]["cursor"]
+    daemon.kill()
     reached = count(work)
     until(lambda: count(work) > reached + 20, "lines without a daemon")
-    house.start()
-    agent = house.show("anna")
+    daemon.start()
+    agent = daemon.show("anna")
     assert (agent["state"], agent["turn"]) == ("running", before["turn"])
-    until(lambda: house.ctl("logs", "anna", "--json", "--since", str(cursor)).lines, "the lines of that time")
+    until(lambda: daemon.ctl("logs", "anna", "--json", "--since", str(cursor)).lines, "the lines of that time")
     (work / "go").touch()
-    agent = house.wait("anna")
+    agent = daemon.wait("anna")
     assert (agent["turn"]["outcome"], agent["turn"]["exit_code"]) == ("success", 0)
-    check_every_line_once(house)
-    assert not house.sandboxed()
+    check_every_line_once(daemon)
+    assert not daemon.sandboxed()
 
 
-def test_an_adopted_turn_can_be_suspended(house, until):
-    work = counting(house, until)
-    house.kill()
-    house.start()
-    agent = house.ok("suspend", "anna")
+def test_an_adopted_turn_can_be_suspended(daemon, until):
+    work = counting(daemon, until)
+    daemon.kill()
+    daemon.start()
+    agent = daemon.ok("suspend", "anna")
     assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", "interrupted")
-    assert not house.sandboxed()
+    assert not daemon.sandboxed()
     reached = count(work)
     (work / "go").touch()
-    agent = house.ok("resume", "anna", "0", "--wait", "--timeout", "20")
+    agent = daemon.ok("resume", "anna", "0", "--wait", "--timeout", "20")
     assert agent["turn"]["number"] == 2
     assert reached
-    check_every_line_once(house)
+    check_every_line_once(daemon)
 
 
-def test_a_turn_that_ended_while_no_daemon_ran(house, until):
-    work, other = counting(house, until), house.workspace("other")
-    house.ok("spawn", "bert", "-w", other, "3")
+def test_a_turn_that_ended_while_no_daemon_ran(daemon, until):
+    work, other = counting(daemon, until), daemon.workspace("other")
+    daemon.ok("spawn", "bert", "-w", other, "3")
     until(lambda: count(other) > 20, "the first lines")
-    house.kill()
+    daemon.kill()
     for place in (work, other):
         (place / "go").touch()
-    until(lambda: not house.sandboxed(), "the end of the turns")
+    until(lambda: not daemon.sandboxed(), "the end of the turns")
     gone = time.time()
-    house.start()
+    daemon.start()
     for name, place, code in (("anna", work, 0), ("bert", other, 3)):
-        turn = house.wait(name)["turn"]
+        turn = daemon.wait(name)["turn"]
         assert turn["exit_code"] == code
         assert turn["result"] == f"{count(place)} lines"
         assert turn["outcome"] in ({"success"} if code == 0 else {"success", "error"})
         assert seconds(turn["started_at"]) < seconds(turn["ended_at"]) <= gone
-        check_every_line_once(house, name)
+        check_every_line_once(daemon, name)
 
 
-def test_a_turn_that_was_killed_while_no_daemon_ran(house, until):
-    counting(house, until)
-    house.kill()
-    house.kill_sandboxed()
+def test_a_turn_that_was_killed_while_no_daemon_ran(daemon, until):
+    counting(daemon, until)
+    daemon.kill()
+    daemon.kill_sandboxed()
     gone = time.time()
-    house.start()
-    agent = house.wait("anna")
+    daemon.start()
+    agent = daemon.wait("anna")
     assert seconds(agent["turn"]["started_at"]) < seconds(agent["turn"]["ended_at"]) <= gone
     assert agent["state"] in {"failed", "idle", "suspended"}
     assert agent["turn"]["outcome"] in {"error", "lost"}
     assert agent["turn"]["error"]
-    check_every_line_once(house)
-    assert house.ctl("send", "anna", "again").code == 0
+    check_every_line_once(daemon)
+    assert daemon.ctl("send", "anna", "again").code == 0
 
 
-def test_the_daemon_killed_again_and_again(house, until):
-    work = counting(house, until)
+def test_the_daemon_killed_again_and_again(daemon, until):
+    work = counting(daemon, until)
     for _ in range(3):
-        house.kill()
+        daemon.kill()
         reached = count(work)
         until(lambda: count(work) > reached + 5, "more lines")  # noqa: B023
-        house.start()
+        daemon.start()
     (work / "go").touch()
-    assert house.wait("anna")["turn"]["outcome"] == "success"
-    check_every_line_once(house)
+    assert daemon.wait("anna")["turn"]["outcome"] == "success"
+    check_every_line_once(daemon)
 
 
-def test_sigterm_and_sigint_are_the_end_of_the_daemon_not_of_its_turns(house, until):
-    work = counting(house, until)
+def test_sigterm_and_sigint_are_the_end_of_the_daemon_not_of_its_turns(daemon, until):
+    work = counting(daemon, until)
     for number in (signal.SIGTERM, signal.SIGINT):
-        house.process.send_signal(number)
-        assert house.process.wait(20) in {0, 130}, number
-        assert "Traceback" not in house.log
-        assert not house.socket.exists() or house.ctl("ls").code == 3
+        daemon.process.send_signal(number)
+        assert daemon.process.wait(20) in {0, 130}, number
+        assert "Traceback" not in daemon.log
+        assert not daemon.socket.exists() or daemon.ctl("ls").code == 3
         reached = count(work)
         until(lambda reached=reached: count(work) > reached, "the turn to go on")
-        house.start()
-        assert house.show("anna")["state"] == "running", number
+        daemon.start()
+        assert daemon.show("anna")["state"] == "running", number
     (work / "go").touch()
-    assert house.wait("anna")["turn"]["outcome"] == "success"
-    check_every_line_once(house)
+    assert daemon.wait("anna")["turn"]["outcome"] == "success"
+    check_every_line_once(daemon)
 
 
 def test_what_was_accepted_is_not_lost(running, until):
@@ -212,20 +212,20 @@ def test_a_tool_call_without_a_daemon_is_answered_by_the_next_or_fails_clearly(r
     assert "anna" in running.tool("anna")[1]
 
 
-def test_a_daemon_that_died_right_after_spawn_starts_the_turn_once(house, until):
+def test_a_daemon_that_died_right_after_spawn_starts_the_turn_once(daemon, until):
     """Killing the daemon between its steps loses nothing it has answered for."""
-    house.start(agent=house.program("begin()\nfd = os.open('runs', os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n"
+    daemon.start(agent=daemon.program("begin()\nfd = os.open('runs', os.O_WRONLY | os.O_APPEND | os.O_CREAT)\n"
                                     "os.write(fd, b'x')\nfinish(prompt)\n"))  # fmt: skip
-    work = house.workspace()
+    work = daemon.workspace()
     for number in range(3):
-        with house.wire() as wire:
+        with daemon.wire() as wire:
             wire.call("agent.spawn", workspace=str(work), name=f"a{number}", prompt="x")
-            house.kill()
-        house.start()
-        agent = house.wait(f"a{number}")
+            daemon.kill()
+        daemon.start()
+        agent = daemon.wait(f"a{number}")
         assert agent["turn"]["outcome"] in {"success", "lost", "error"}
     runs = (work / "runs").read_text()
-    outcomes = [agent["turn"]["outcome"] for agent in house.ok("ls")]
+    outcomes = [agent["turn"]["outcome"] for agent in daemon.ok("ls")]
     assert len(runs) >= outcomes.count("success")
     assert len(runs) <= 3
 
@@ -259,19 +259,19 @@ def test_two_resumes_at_once_start_one_turn(running, until):
     assert len(running.events("anna", "turn:started")) == 2
 
 
-def test_a_start_asks_systemd_for_the_time_that_a_check_of_the_database_takes(house):
-    house.start()
-    house.kill()
-    database = house.state / "substrat.db"
+def test_a_start_asks_systemd_for_the_time_that_a_check_of_the_database_takes(daemon):
+    daemon.start()
+    daemon.kill()
+    database = daemon.state / "substrat.db"
     with contextlib.closing(sqlite3.connect(database)) as db, db:
         db.execute("CREATE TABLE large (bytes BLOB) STRICT")
         db.execute("INSERT INTO large VALUES (zeroblob(?))", (40 << 20,))
-    (house.state / "substrat.db-wal").touch()  # as after a death
-    address = str(house.home / "notify")
+    (daemon.state / "substrat.db-wal").touch()  # as after a death
+    address = str(daemon.home / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(address)
         manager.settimeout(20)
-        house.start(environment={"NOTIFY_SOCKET": address})
+        daemon.start(environment={"NOTIFY_SOCKET": address})
         name, _, wanted = manager.recv(4096).decode().partition("=")
         assert (name, int(wanted) >= 40_000_000) == ("EXTEND_TIMEOUT_USEC", True)
         assert manager.recv(4096).startswith(b"READY=1")

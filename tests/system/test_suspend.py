@@ -27,24 +27,24 @@ while True:
 """
 
 
-def check_suspended(house, name="anna"):
-    agent = house.ok("suspend", name)
+def check_suspended(daemon, name="anna"):
+    agent = daemon.ok("suspend", name)
     assert (agent["state"], agent["turn"]["outcome"]) == ("suspended", "interrupted")
     assert agent["turn"]["ended_at"]
-    assert house.sandboxed() == set(), "when suspend has answered the process tree is gone"
+    assert daemon.sandboxed() == set(), "when suspend has answered the process tree is gone"
     return agent
 
 
-def test_the_rungs_are_sigint_sigterm_and_the_kill_also_of_a_stopped_agent(house, until):
-    house.start(agent=house.program(STUBBORN), config="[turns]\nstop_grace = 0.3\n")
-    work = house.workspace()
+def test_the_rungs_are_sigint_sigterm_and_the_kill_also_of_a_stopped_agent(daemon, until):
+    daemon.start(agent=daemon.program(STUBBORN), config="[turns]\nstop_grace = 0.3\n")
+    work = daemon.workspace()
     got = {0: {signal.SIGINT}, 1: {signal.SIGINT, signal.SIGTERM}, 2: {signal.SIGINT, signal.SIGTERM}, 3: set()}
     for number, signals in got.items():
-        house.ok("spawn", f"a{number}", "-w", work, str(number))
+        daemon.ok("spawn", f"a{number}", "-w", work, str(number))
         until((work / f"ready-{number}").exists, "the agent's start")
-        until(lambda number=number: house.show(f"a{number}")["session_id"], "the session")
-        assert house.sandboxed()
-        agent = check_suspended(house, f"a{number}")
+        until(lambda number=number: daemon.show(f"a{number}")["session_id"], "the session")
+        assert daemon.sandboxed()
+        agent = check_suspended(daemon, f"a{number}")
         if number != 3:
             found = {int(path.name.rpartition("-")[2]) for path in work.glob(f"got-{number}-*")}
             assert found == signals, number
@@ -115,19 +115,19 @@ def turn(work, number):
     return json.loads((work / f"turn-{number}").read_text())
 
 
-def test_resume_continues_the_session_with_a_prompt_of_its_own_or_the_given_one(house, until):
-    house.start(agent=house.program(RESUMED))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "the first task")
+def test_resume_continues_the_session_with_a_prompt_of_its_own_or_the_given_one(daemon, until):
+    daemon.start(agent=daemon.program(RESUMED))
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "the first task")
     until((work / "turn-1").exists)
-    session = until(lambda: house.show("anna")["session_id"])
-    house.ok("suspend", "anna")
-    agent = house.ok("resume", "anna", "--wait", "--timeout", "20")
+    session = until(lambda: daemon.show("anna")["session_id"])
+    daemon.ok("suspend", "anna")
+    agent = daemon.ok("resume", "anna", "--wait", "--timeout", "20")
     assert (agent["state"], agent["session_id"], agent["turn"]["number"]) == ("idle", session, 2)
     assert agent["turn"]["outcome"] == "success"
     assert turn(work, 2)["prompt"].strip(), "a continuation prompt"
-    house.ok("suspend", "anna")
-    assert house.ctl("resume", "anna", "do something else", "--wait", "--timeout", "20").code == 0
+    daemon.ok("suspend", "anna")
+    assert daemon.ctl("resume", "anna", "do something else", "--wait", "--timeout", "20").code == 0
     assert turn(work, 3)["prompt"].strip() == "do something else"
     for number in (2, 3):
         argv = turn(work, number)["argv"]

@@ -19,12 +19,12 @@ def record(work, number=1):
     return json.loads((work / f"record-{number}").read_text())
 
 
-def test_the_command_line_the_environment_and_the_prompt_on_standard_input(house):
-    program = house.program(RECORD)
-    house.start(agent=program, environment={"CANARY": "leaked", "AWS_SECRET_ACCESS_KEY": "leaked"})
-    work = house.workspace()
-    agent = house.spawn("anna", work, "do this\nand 'that' $HOME \\n é 🙂", "--model", "some-model")
-    assert house.ctl("send", "anna", "--wait", "two").code == 0
+def test_the_command_line_the_environment_and_the_prompt_on_standard_input(daemon):
+    program = daemon.program(RECORD)
+    daemon.start(agent=program, environment={"CANARY": "leaked", "AWS_SECRET_ACCESS_KEY": "leaked"})
+    work = daemon.workspace()
+    agent = daemon.spawn("anna", work, "do this\nand 'that' $HOME \\n é 🙂", "--model", "some-model")
+    assert daemon.ctl("send", "anna", "--wait", "two").code == 0
     seen, second = record(work), record(work, 2)
     argv = seen["argv"]
     assert argv[0] == str(program)
@@ -40,10 +40,10 @@ def test_the_command_line_the_environment_and_the_prompt_on_standard_input(house
 
     environment = seen["environment"]
     assert "leaked" not in environment.values()
-    assert environment["HOME"] == str(house.home)
+    assert environment["HOME"] == str(daemon.home)
     assert environment["PATH"]
     assert not [name for name in environment if name.startswith(("NOTIFY_", "LISTEN_", "WATCHDOG_", "PYTHON"))]
-    assert str(house.state) not in json.dumps(environment)
+    assert str(daemon.state) not in json.dumps(environment)
 
     open_files = seen["descriptors"]
     assert [fd for fd, path in open_files.items() if int(fd) > 3 and "/proc" not in path] == []
@@ -52,20 +52,20 @@ def test_the_command_line_the_environment_and_the_prompt_on_standard_input(house
 
     assert second["argv"][second["argv"].index("--resume") + 1] == agent["session_id"]
     assert second["prompt"].rstrip("\n") == "two"
-    assert house.show("anna")["session_id"] == agent["session_id"]
+    assert daemon.show("anna")["session_id"] == agent["session_id"]
 
 
-def test_the_session_is_stored_as_soon_as_it_is_seen(house, until):
-    house.start(agent=house.program('begin()\nmark("begun", session)\nwait_for("go")\nfinish()\n'))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "x")
+def test_the_session_is_stored_as_soon_as_it_is_seen(daemon, until):
+    daemon.start(agent=daemon.program('begin()\nmark("begun", session)\nwait_for("go")\nfinish()\n'))
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "x")
     until((work / "begun").exists)
     session = (work / "begun").read_text()
-    until(lambda: house.show("anna")["session_id"] == session, "the session")
-    assert house.show("anna")["state"] == "running"
-    house.kill()
-    house.start()
-    assert house.show("anna")["session_id"] == session
+    until(lambda: daemon.show("anna")["session_id"] == session, "the session")
+    assert daemon.show("anna")["state"] == "running"
+    daemon.kill()
+    daemon.start()
+    assert daemon.show("anna")["session_id"] == session
 
 
 def test_a_prompt_of_a_megabyte_through_the_standin(running):
@@ -113,36 +113,36 @@ finish("done")
 }
 
 
-def test_how_ends_are_judged_and_what_was_said_is_kept(house):
-    house.start(agent=house.program("begin()\nexec(prompt)\n"))
-    work = house.workspace()
+def test_how_ends_are_judged_and_what_was_said_is_kept(daemon):
+    daemon.start(agent=daemon.program("begin()\nexec(prompt)\n"))
+    work = daemon.workspace()
     for name, source in ENDS.items():
-        house.ok("spawn", name, "-w", work, "--prompt-file", "-", stdin=source.encode())
-    turns = {name: (agent := house.wait(name))["turn"] | {"state": agent["state"]} for name in ENDS}
+        daemon.ok("spawn", name, "-w", work, "--prompt-file", "-", stdin=source.encode())
+    turns = {name: (agent := daemon.wait(name))["turn"] | {"state": agent["state"]} for name in ENDS}
     judged = {name: (turn["state"], turn["outcome"], turn["exit_code"]) for name, turn in turns.items()}
     bad = {"quiet-0": 0, "quiet-3": 3, "killed": 137, "refused": 0}
     assert judged == {name: ("failed", "error", bad[name]) if name in bad else ("idle", "success", 0) for name in ENDS}
     assert all("result" in turns[name]["error"] for name in ("quiet-0", "quiet-3"))
-    assert house.events("refused", "result:error")
+    assert daemon.events("refused", "result:error")
     assert turns["unended"]["result"] == "whole"
     assert turns["long"]["result"] == "end"
-    assert len(house.ctl("logs", "long", "--raw").raw) > 8_000_000
+    assert len(daemon.ctl("logs", "long", "--raw").raw) > 8_000_000
     assert turns["talkative"]["result"].startswith("xxx"), "cut perhaps, but the result and not its envelope"
-    written = (house.agents_directory(house.show("odd")) / "turns" / "1" / "stdout").read_bytes()
+    written = (daemon.agents_directory(daemon.show("odd")) / "turns" / "1" / "stdout").read_bytes()
     assert written.endswith(b"tail without newline")
-    assert house.ctl("logs", "odd", "--raw").raw == written
-    events = house.events("odd")
+    assert daemon.ctl("logs", "odd", "--raw").raw == written
+    events = daemon.events("odd")
     assert "unknown" in [event["kind"] for event in events]
     assert {"type": "new_thing", "session_id": "x"} in [event["raw"] for event in events]
-    assert "not utf-8" in house.ctl("logs", "odd").out
-    assert not house.sandboxed(), "children that lived on are ended"
+    assert "not utf-8" in daemon.ctl("logs", "odd").out
+    assert not daemon.sandboxed(), "children that lived on are ended"
 
 
-def test_a_failure_before_the_session_tells_what_the_program_said(house):
-    house.start(agent=house.program("#!/bin/sh\ncat >/dev/null\necho 'Cannot use this model: X.' >&2\nexit 1\n"))
-    done = house.ctl("spawn", "anna", "-w", house.workspace(), "--wait", "x")
+def test_a_failure_before_the_session_tells_what_the_program_said(daemon):
+    daemon.start(agent=daemon.program("#!/bin/sh\ncat >/dev/null\necho 'Cannot use this model: X.' >&2\nexit 1\n"))
+    done = daemon.ctl("spawn", "anna", "-w", daemon.workspace(), "--wait", "x")
     assert done.code == 5
-    agent = house.show("anna")
+    agent = daemon.show("anna")
     assert (agent["state"], agent["session_id"], agent["turn"]["exit_code"]) == ("failed", None, 1)
     assert "model" in done.error
     assert "X" in agent["turn"]["error"]

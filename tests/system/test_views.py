@@ -27,11 +27,11 @@ def busy(shared):
     shared.wait("busy")
 
 
-def on_terminal(house, columns, *words, lines=50):
+def on_terminal(daemon, columns, *words, lines=50):
     """Run a command whose standard output is a terminal of so many columns and lines; returns its lines."""
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    environment = house.environment(SUBSTRAT_SOCKET=str(house.socket), TERM="xterm")
+    environment = daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket), TERM="xterm")
     process = subprocess.Popen([PROGRAMS / "substratctl", *words], env=environment, stdout=slave, stderr=slave)
     os.close(slave)
     data = b""
@@ -46,9 +46,9 @@ def on_terminal(house, columns, *words, lines=50):
 
 
 def test_a_list_shows_who_needs_a_person_and_what_runs_and_fits(busy):
-    house, _ = busy
+    daemon, _ = busy
     for columns in (80, 200):
-        raw = on_terminal(house, columns, "ls")
+        raw = on_terminal(daemon, columns, "ls")
         lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in raw]
         assert max(map(len, lines)) <= columns
         assert "\x1b[31mfailed" in raw[1], "states have colours"
@@ -57,34 +57,34 @@ def test_a_list_shows_who_needs_a_person_and_what_runs_and_fits(busy):
         assert "shell: touch ready" in rows[1]
         assert re.search(r" \d+s ", rows[1])
         assert lines[-1] == "3 agents: 1 failed, 1 working, 1 idle"
-    assert house.ctl("ls", "-q", "--state", "running").out == "busy\n"
+    assert daemon.ctl("ls", "-q", "--state", "running").out == "busy\n"
 
 
 def test_show_says_what_runs_since_when_it_is_silent_and_that_it_is_frozen(busy):
-    house, agent = busy
-    activity = house.show("busy")["activity"]
+    daemon, agent = busy
+    activity = daemon.show("busy")["activity"]
     assert activity["text"].startswith("shell: touch ready-busy;")
-    assert activity == next(one for one in house.ok("ls") if one["id"] == agent["id"])["activity"]
-    assert "shell: echo once → exit 0" in house.show("idle")["activity"]["text"]
-    shown = house.ctl("show", "busy", "idle").out
+    assert activity == next(one for one in daemon.ok("ls") if one["id"] == agent["id"])["activity"]
+    assert "shell: echo once → exit 0" in daemon.show("idle")["activity"]["text"]
+    shown = daemon.ctl("show", "busy", "idle").out
     assert re.search(r"doing +shell: touch ready-busy", shown)
     assert re.search(r"silent for +\d+s \(since ", shown)
     assert re.search(r"did last +shell: echo once", shown)
     assert "frozen" not in shown
-    house.ok("suspend", "busy", "--freeze")
-    shown = house.ctl("show", "busy").out
+    daemon.ok("suspend", "busy", "--freeze")
+    shown = daemon.ctl("show", "busy").out
     assert re.search(r"state +suspended \(frozen: ", shown)
     assert re.search(r"doing +shell: touch ready-busy", shown)
-    house.ok("resume", "busy")
+    daemon.ok("resume", "busy")
 
 
 def test_show_ends_with_what_is_to_be_done_where_its_head_scrolls_away(busy):
-    house, _ = busy
+    daemon, _ = busy
     name = "broken-agent-with-a-long-name-that-would-wrap-a-row-of-eighty"
-    last = on_terminal(house, 400, "show", name, lines=16)[-1]
+    last = on_terminal(daemon, 400, "show", name, lines=16)[-1]
     assert last.startswith(f"{name} needs you: ")
     assert last.endswith(f"or accept {name}")
-    assert "needs you" not in on_terminal(house, 400, "show", name)[-1]
+    assert "needs you" not in on_terminal(daemon, 400, "show", name)[-1]
 
 
 def test_activity_outlives_the_daemon(running):
@@ -102,13 +102,13 @@ def test_activity_outlives_the_daemon(running):
 
 
 def test_logs_show_a_running_command_as_running_and_a_failed_ones_output(busy):
-    house, _ = busy
-    last = house.ctl("logs", "busy").out.splitlines()[-1]
+    daemon, _ = busy
+    last = daemon.ctl("logs", "busy").out.splitlines()[-1]
     assert last.startswith("  shell: touch ready-busy")
     assert last.endswith("… running")
-    work = house.directory / "work"
-    house.spawn("carl", work, "/shell seq 30; echo why >&2; exit 4\n/shell echo fine")
-    lines = house.ctl("logs", "carl").out.splitlines()
+    work = daemon.directory / "work"
+    daemon.spawn("carl", work, "/shell seq 30; echo why >&2; exit 4\n/shell echo fine")
+    lines = daemon.ctl("logs", "carl").out.splitlines()
     place = next(number for number, line in enumerate(lines) if "✗ exit 4" in line)
     assert lines[place + 1] == "    … 21 more lines, 'substratctl transcript NAME --whole' shows them"
     assert lines[place + 2 : place + 12] == [f"    {number}" for number in range(22, 31)] + ["    why"]
@@ -150,21 +150,21 @@ finish()
 """
 
 
-def test_text_without_a_following_event_is_shown_at_once_elsewhere_than_on_a_terminal(house):
-    house.start(agent=house.program(WORDS))
-    work = house.workspace()
-    house.ok("spawn", "anna", "-w", work, "hi")
+def test_text_without_a_following_event_is_shown_at_once_elsewhere_than_on_a_terminal(daemon):
+    daemon.start(agent=daemon.program(WORDS))
+    work = daemon.workspace()
+    daemon.ok("spawn", "anna", "-w", work, "hi")
     wait_until((work / "said").exists, "the words")
-    wait_until(lambda: house.events("anna", "assistant:delta"), "the fragment")
+    wait_until(lambda: daemon.events("anna", "assistant:delta"), "the fragment")
     for words in (("logs", "anna", "-f"), ("events", "-f")):
-        follower = house.follow(*words)
+        follower = daemon.follow(*words)
         seen = b""
         while b"half a li" not in seen:
             seen += os.read(follower.stdout.fileno(), 4096)
         follower.terminate()
         follower.communicate()
     (work / "go").touch()
-    assert house.wait("anna")["turn"]["outcome"] == "success"
+    assert daemon.wait("anna")["turn"]["outcome"] == "success"
 
 
 def test_a_workspace_that_cannot_be_written_to_is_refused_for_what_it_is(shared):

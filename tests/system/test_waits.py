@@ -16,8 +16,8 @@ def lead(work, names, note="done"):
     return "\n".join([*(f"/tool spawn_agent {child}" for child in children), f"/tool wait_agents {wait}"])
 
 
-def spawn(house, work, names):
-    house.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=lead(work, names).encode())
+def spawn(daemon, work, names):
+    daemon.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=lead(work, names).encode())
 
 
 def test_a_lead_is_woken_once_and_wait_and_dash_dash_wait_end_with_that_turn(running, until):
@@ -60,15 +60,15 @@ def test_send_and_wait_prints_the_result_of_the_turn_after_the_wait(running):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["before commit: turn accounted for#2", "after commit: turn accounted for#2"])
-def test_a_daemon_killed_around_the_childs_last_turn_wakes_the_parent_once(house, until, point):
-    house.start(environment={KILL_AT: point})
-    work = house.workspace()
-    spawn(house, work, ["kid"])
-    until(lambda: house.show("lead")["state"] == "idle", "the lead's first turn")
+def test_a_daemon_killed_around_the_childs_last_turn_wakes_the_parent_once(daemon, until, point):
+    daemon.start(environment={KILL_AT: point})
+    work = daemon.workspace()
+    spawn(daemon, work, ["kid"])
+    until(lambda: daemon.show("lead")["state"] == "idle", "the lead's first turn")
     (work / "kid").touch()
-    until(lambda: house.process.poll() is not None, "the kill")
-    house.start()
-    assert house.ctl("wait", "lead").code == 0
-    assert house.show("lead")["turn"]["number"] == 2
-    assert "> result of kid" in house.events("lead", "user")[-1]["text"]
-    assert len(house.events("lead", "wait:woke")) == 1
+    until(lambda: daemon.process.poll() is not None, "the kill")
+    daemon.start()
+    assert daemon.ctl("wait", "lead").code == 0
+    assert daemon.show("lead")["turn"]["number"] == 2
+    assert "> result of kid" in daemon.events("lead", "user")[-1]["text"]
+    assert len(daemon.events("lead", "wait:woke")) == 1

@@ -33,8 +33,8 @@ def test_objects_on_the_wire_are_those_of_the_command_line(running):
 
 
 @pytest.mark.slow
-def test_a_client_that_stops_reading_costs_only_itself(house):
-    running = house.start(executed=True)  # its memory is its own
+def test_a_client_that_stops_reading_costs_only_itself(daemon):
+    running = daemon.start(executed=True)  # its memory is its own
     work = running.workspace()
     with running.wire() as lazy, running.wire() as keen:
         lazy.call("events.subscribe", since=0)
@@ -57,9 +57,9 @@ def test_a_client_that_stops_reading_costs_only_itself(house):
         assert cursors == list(range(cursors[0], cursors[0] + len(cursors))) or cursors == sorted(set(cursors))
 
 
-def memory(house):
+def memory(daemon):
     """The daemon's resident memory in KiB."""
-    status = Path(f"/proc/{house.process.pid}/status").read_text()
+    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0])
 
 
@@ -95,13 +95,13 @@ def test_shutdown_answers_before_the_end(running):
     assert "Traceback" not in running.log
 
 
-def test_a_log_of_secrets_is_not_kept(house):
+def test_a_log_of_secrets_is_not_kept(daemon):
     """Prompts and the environment stay out of the daemon's log."""
-    house.start(environment={"CURSOR_API_KEY": "canary-key"})
-    house.spawn("anna", house.workspace(), "/say canary-prompt")
-    house.stop()
-    assert "canary-key" not in house.log
-    assert "canary-prompt" not in house.log
+    daemon.start(environment={"CURSOR_API_KEY": "canary-key"})
+    daemon.spawn("anna", daemon.workspace(), "/say canary-prompt")
+    daemon.stop()
+    assert "canary-key" not in daemon.log
+    assert "canary-prompt" not in daemon.log
 
 
 def test_an_event_reaches_a_subscriber_while_the_turn_runs(running):

@@ -1,15 +1,15 @@
 """What git does in a workspace where nobody is there to answer it."""
 
 
-def test_no_editor_of_the_repositorys_configuration_is_waited_for(house):
-    house.start()
-    work = house.workspace(git=True)
+def test_no_editor_of_the_repositorys_configuration_is_waited_for(daemon):
+    daemon.start()
+    work = daemon.workspace(git=True)
     for key in ("core.editor", "sequence.editor", "core.pager"):
-        house.git(work, "config", key, "sleep 1000; :")
+        daemon.git(work, "config", key, "sleep 1000; :")
     commands = (
         "git commit -q --allow-empty -m one", "git commit -q --allow-empty -m two", "git commit -q --amend --allow-empty",
         "git rebase -q -i --keep-empty HEAD~1", "git -p log --format=%s -2",
     )  # fmt: skip
-    agent = house.spawn("anna", work, f"/shell {' && '.join(commands)}")
+    agent = daemon.spawn("anna", work, f"/shell {' && '.join(commands)}")
     assert agent["turn"]["outcome"] == "success"
-    assert house.shell("anna").split() == ["two", "one"]
+    assert daemon.shell("anna").split() == ["two", "one"]
