@@ -205,7 +205,7 @@ def test_a_prompt_file(ctl, fake, agent, tmp_path):
     assert ctl("send", "anna", "--prompt-file", path).error == f"the prompt file {path} isn't UTF-8 at byte 3"
     path.write_text(" \n")
     done = ctl("send", "anna", "--prompt-file", path)
-    assert (done.code, f"the prompt file {path} is empty" in done.error) == (2, True)
+    assert (done.code, f"the prompt file {path} is empty" in done.error) == (2, True), done
     done = ctl("send", "anna", "--prompt-file", tmp_path / "none")
     assert (done.code, done.error) == (1, f"can't read the prompt file {tmp_path}/none: No such file or directory")
     assert ctl("send", "anna", "--prompt-file", tmp_path).error == f"can't read the prompt file {tmp_path}: Is a directory"

@@ -283,7 +283,7 @@ def test_allow_tells_names_from_hosts(ctl, several):
     assert asked == [("a", ["pypi.org", "a:22"]), ("d", ["pypi.org", "a:22"])]
     for words, why in ((("dd", "pypi.org"), "no agent has that name"), (("pypi.org", "d"), "it stands behind a host")):
         done = ctl("allow", "a", *words)
-        assert (done.code, f"can't be allowed: {why}, and a host without a dot" in done.error) == (2, True)
+        assert (done.code, f"can't be allowed: {why}, and a host without a dot" in done.error) == (2, True), done
     assert len(several.calls("agent.network")) == 2, "nothing was changed"
     assert ctl("allow", "a").out == "a.org\n"
 

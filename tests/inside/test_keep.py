@@ -96,7 +96,7 @@ def test_files_with_a_mark_are_kept(clone, hide):
     (clone.tree / "b").unlink()
     found = clone.keep()
     # A file that a sparse checkout leaves out isn't there either: git counts it as unchanged, and so does this.
-    assert (found.files, "b" in found.paths) == (1, True)
+    assert (found.files, "b" in found.paths) == (1, True), found
     (clone.tree / "b").write_text("later\n")
     assert not clone.is_known()
     assert clone.git("show", f"{clone.keep().wip}:b") == "later\n"
@@ -143,4 +143,4 @@ def test_a_false_git_file_in_a_submodule_hides_nothing(clone):
     (clone.tree / "lib" / ".git").touch()
     (clone.tree / "lib" / "work").write_text("work\n")
     found = clone.keep()
-    assert (found.files, "lib/work" in found.paths) == (1, True)
+    assert (found.files, "lib/work" in found.paths) == (1, True), found

@@ -110,7 +110,7 @@ def test_no_program_of_a_filter_takes_a_file_of_the_agents(daemon, app):
         assert (refused.code, "a.txt selects your git's filter f, 'python3 filters/smudge.py'" in refused.error) == (
             1,
             True,
-        )
+        ), refused
     daemon.ok("send", "fix", "--wait", "/shell git rm -q a.txt; git commit -qm y")
     assert daemon.ctl("merge", "fix").code == 0, "no file that selects the filter is in it"
     assert (app / "filters" / "json.py").exists()

@@ -92,7 +92,7 @@ def test_one_command_installs_the_launcher(tmp_path, before):
     )
     # It is a program that reports its own errors, for every user.
     said = subprocess.run([made, "enter", "-", "443", str(os.getpid())], capture_output=True, text=True, check=False)
-    assert (said.returncode, "substrat: no filtered network" in said.stderr) == (125, True)
+    assert (said.returncode, "substrat: no filtered network" in said.stderr) == (125, True), said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has files of root's")

@@ -133,7 +133,7 @@ def test_what_a_command_that_failed_was_to_tell_is_told_when_one_succeeds(runnin
 def test_notify_test_says_what_went_wrong(running, until, rung):
     reload(running, until, "")
     done = running.ctl("doctor", "--bell")
-    assert (done.code, "below [notify]" in done.error) == (1, True)
+    assert (done.code, "below [notify]" in done.error) == (1, True), done
     reload(running, until, configured(RECORD))
     assert running.ctl("doctor", "--bell").code == 0
     assert (rung()[0]["test"], rung()[0]["agents"][0]["name"]) == (True, "test")
@@ -153,7 +153,7 @@ def test_a_command_that_hangs_holds_nothing_up(running, until):
     until(lambda: (running.home / "pid").exists() and (running.home / "pid").read_text().strip(), "the command")
     assert running.ctl("ls").code == 0
     _, error = testing.communicate(timeout=30)
-    assert (testing.returncode, b"took longer than 10 s: hangs" in error) == (1, True)
+    assert (testing.returncode, b"took longer than 10 s: hangs" in error) == (1, True), error
     group = (running.home / "pid").read_text().strip()
     until(lambda: not members(group), "the end of all it started")
     until(lambda: not Path("/proc", group).exists(), "its reaping")

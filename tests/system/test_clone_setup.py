@@ -108,7 +108,7 @@ def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(daemon, app):
         assert sentence in failed.err
         assert daemon.show(name)["state"] == "failed", settings
         event = next(event for event in daemon.events(name) if event["kind"] == "clone:setup-failed")
-        assert (event["turn"], sentence in event["text"]) == (None, True)
+        assert (event["turn"], sentence in event["text"]) == (None, True), event
     for number in range(len(FAILING)):
         daemon.ok("resume", f"agent-{number}")
     failures = lambda number: kinds(daemon, f"agent-{number}").count("clone:setup-failed")  # noqa: E731 - it is short
@@ -121,7 +121,7 @@ def test_a_set_up_that_fails_fails_the_agent_until_it_is_resumed(daemon, app):
     failed = daemon.ctl("spawn", "fix", "-w", app, "--clone", "--wait", "/say hi")
     assert ".worktreeinclude names more than 2000 files" in failed.err
     refused = daemon.ctl("restore", "fix", "--turn", "1")
-    assert (refused.code, "fix couldn't be made or set up: `substratctl resume fix`" in refused.error) == (1, True)
+    assert (refused.code, "fix couldn't be made or set up: `substratctl resume fix`" in refused.error) == (1, True), refused
 
 
 def test_a_set_up_that_prints_much_keeps_its_beginning_and_its_end(daemon, app):
@@ -154,7 +154,7 @@ def test_the_set_up_ends_with_the_daemon_and_the_next_one_repeats_it(daemon, app
     daemon.ok("spawn", "fix", "-w", app, "--clone", "/shell cat done")
     wait_until(lambda: sleepers(mark), "the set-up runs")
     agent = daemon.show("fix")
-    assert (agent["state"], "set-up of its clone" in agent["reason"]) == ("queued", True)
+    assert (agent["state"], "set-up of its clone" in agent["reason"]) == ("queued", True), agent
     daemon.process.send_signal(signal.SIGKILL)
     wait_until(lambda: daemon.process.poll() is not None, "the daemon is dead")
     wait_until(lambda: not sleepers(mark), "the set-up is dead")

@@ -63,7 +63,7 @@ def test_a_force_added_ignored_file_and_one_that_becomes_ignored(daemon, app):
     daemon.spawn("fix", app, "/shell echo x > a.tmp; git add -f a.tmp; head -c 6000000 /dev/urandom > b.log", "--clone")
     daemon.ok("send", "fix", "--wait", "/shell echo '*.log' >> .gitignore; git commit -qm tmp")
     names = git(daemon, app, "ls-tree", "-r", "--name-only", "refs/substrat/fix/wip").split()
-    assert ("a.tmp" in names, "b.log" in names) == (True, False)
+    assert ("a.tmp" in names, "b.log" in names) == (True, False), names
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_a_name_is_free_again_when_all_its_work_is_in_a_branch(daemon, app):
     )
     daemon.ok("rm", "fix")
     refused = daemon.ctl("spawn", "fix", "-w", app, "--clone")
-    assert (refused.code, "git log --glob=refs/substrat/fix --not --branches" in refused.error) == (1, True)
+    assert (refused.code, "git log --glob=refs/substrat/fix --not --branches" in refused.error) == (1, True), refused
     git(daemon, app, "merge", "-q", "refs/substrat/fix/asides^2")
     daemon.ok("spawn", "fix", "-w", app, "--clone")
 

@@ -29,7 +29,9 @@ def test_a_link_to_objects_is_named_and_the_remedy_puts_the_directory_in_its_pla
     move_objects(daemon, app, "disk/objs")
     daemon.start()
     refused = daemon.ctl("spawn", "fix", "-w", app, "--clone")
-    assert (refused.code, f"{app}/.git/objects is a link to {daemon.directory}/disk/objs" in refused.error) == (1, True)
+    assert (refused.code, f"{app}/.git/objects is a link to {daemon.directory}/disk/objs" in refused.error) == (1, True), (
+        refused
+    )
     noted = daemon.ctl("spawn", "here", "-w", app, "--in-place", "--wait", "/shell git log --format=%s 2>&1").err
     assert "here begins where git doesn't work: " in noted
     assert "a part" not in daemon.shell("here")

@@ -71,10 +71,12 @@ def test_rm_of_an_agent_whose_work_cannot_be_kept_leaves_its_tree(daemon, app):
     daemon.spawn("fix", app, f"{commit('a.txt')}; echo x > b.txt", "--clone")
     daemon.ctl("exec", "fix", "--", "sh", "-c", "echo only > only.txt; mv .git .gone")
     said = daemon.ctl("rm", "fix")
-    assert (said.code, "stays, because work that couldn't be kept is only there: its .git is" in said.out) == (0, True)
+    assert (said.code, "stays, because work that couldn't be kept is only there: its .git is" in said.out) == (0, True), (
+        said
+    )
     assert "couldn't be kept: its .git is" in daemon.ctl("clones").out
     stays = daemon.ctl("clones", "prune", "fix", "--yes")
-    assert (stays.code, "--unlanded" in stays.error) == (1, True)
+    assert (stays.code, "--unlanded" in stays.error) == (1, True), stays
     (tree,) = on_disk(daemon) - {f"{one}.out" for one in on_disk(daemon)}
     (daemon.state / "trees" / tree / ".gone").rename(daemon.state / "trees" / tree / ".git")
     assert daemon.ctl("clones", "prune", "fix", "--yes", "--unlanded").code == 0
@@ -100,7 +102,7 @@ def test_work_on_other_branches_and_in_stashes_is_said_and_kept(daemon, app):
     assert git(daemon, app, "show", "refs/substrat/fix/asides^2:s") == "s"
     assert git(daemon, app, "show", "refs/substrat/fix/asides^3:w") == "w"
     refused = daemon.ctl("spawn", "fix", "-w", app, "--clone", "hi")
-    assert (refused.code, "fix" in refused.error) == (1, True)
+    assert (refused.code, "fix" in refused.error) == (1, True), refused
 
 
 def test_accepted_work_asks_for_nothing_until_there_is_more(daemon, app):
@@ -123,7 +125,7 @@ def test_end_keeps_once_more_and_leaves_the_tree_to_prune(daemon, app):
     refused = daemon.ctl("clones", "prune", "busy", "--yes")
     assert (refused.code, refused.error.endswith("`substratctl end busy` first")) == (1, True)
     usage = daemon.ctl("clones", "prune")
-    assert (usage.code, "there is no terminal to ask on: --yes" in usage.error) == (2, True)
+    assert (usage.code, "there is no terminal to ask on: --yes" in usage.error) == (2, True), usage
     stays = daemon.ctl("clones", "prune", "--yes")
     assert (stays.code, stays.out) == (0, "")
     assert "fix stays: it holds 1 commit and 1 uncommitted file: `substratctl clones prune fix --unlanded`" in stays.error

@@ -215,7 +215,7 @@ def test_an_ssh_agent_where_agents_may_write_is_refused_and_one_replaced_by_a_li
     refused = daemon.ctl(
         "spawn", "x", "-w", work, "--ssh-agent", environment={**environment, "SSH_AUTH_SOCK": str(work / "a.sock")}
     )
-    assert (refused.code, "where agents may write" in refused.error) == (2, True)
+    assert (refused.code, "where agents may write" in refused.error) == (2, True), refused
     daemon.ok("spawn", "anna", "-w", work, "--ssh-agent", environment={**environment, "SSH_AUTH_SOCK": str(place)})
     assert f"{place}: it can list its keys" in daemon.ctl("show", "anna").out
     place.unlink()

@@ -343,6 +343,6 @@ def test_the_option_does_nothing_to_a_newer_database(daemon):
     db.close()
     before = path.read_bytes()
     code, said = daemon.refused(arguments=["--set-aside-damaged-state"])
-    assert (code, "newer" in said) == (1, True)
+    assert (code, "newer" in said) == (1, True), said
     assert path.read_bytes() == before
     assert not [entry.name for entry in daemon.state.iterdir() if entry.name.startswith("substrat.db-")]

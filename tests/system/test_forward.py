@@ -111,7 +111,7 @@ def test_each_agent_has_an_address_of_its_own_while_it_lives(daemon):
     with forwarding(daemon, "anna", "8000") as first, forwarding(daemon, "bob", "8000") as second:
         assert (first, second) == ("127.0.77.1", "127.0.77.2")
         busy = daemon.ctl("forward", "bob", "8000")
-        assert (busy.code, "8001:8000" in busy.error) == (1, True)
+        assert (busy.code, "8001:8000" in busy.error) == (1, True), busy
     daemon.kill()
     daemon.start()
     daemon.ok("end", "anna")
@@ -154,7 +154,7 @@ def test_an_agent_that_has_this_machines_network_needs_no_forwarding(daemon):
     daemon.start()
     daemon.spawn("anna", daemon.workspace(), "/say hi", "--network", "host")
     said = daemon.ctl("forward", "anna", "8000")
-    assert (said.code, "directly" in said.error) == (1, True)
+    assert (said.code, "directly" in said.error) == (1, True), said
 
 
 def test_a_port_that_is_none_is_a_usage_error(daemon):

@@ -57,7 +57,7 @@ def test_diff_shows_commits_and_with_wip_uncommitted_files_too(daemon, app):
     names = [[file["path"] for file in daemon.ok("diff", "fix", "--turn", str(turn))["files"]] for turn in (1, 2, 3)]
     assert names == [[path for _, path in changed], [], ["b.txt"]]
     refused = daemon.ctl("diff", "fix", "--turn", "9")
-    assert (refused.code, "no work of turn 9" in refused.error) == (4, True)
+    assert (refused.code, "no work of turn 9" in refused.error) == (4, True), refused
 
 
 def test_agents_in_place(daemon, app):
@@ -91,7 +91,7 @@ def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(daemon, ap
     daemon.spawn("fix", app, f"{commit('a.txt')}; echo u > u.txt", "--clone")
     assert daemon.show("fix")["attention"]["text"] == "1 commit to land in main, 1 file uncommitted"
     listed = daemon.ctl("ls").out
-    assert ("+1 ~1" in listed, "1 agent: 1 merge" in listed) == (True, True)
+    assert ("+1 ~1" in listed, "1 agent: 1 merge" in listed) == (True, True), listed
     assert " · 1 file uncommitted (wip " in daemon.ctl("show", "fix").out
     assert daemon.ctl("ls", "--tree").out.endswith("  +1 ~1  1 commit to land in main, 1 file uncommitted\n")
     said = daemon.ctl("merge", "fix")
@@ -153,9 +153,9 @@ def test_merge_commits_squashes_and_fast_forwards_whatever_the_users_settings(da
     assert (done.code, done.err) == (0, "")
     assert git(daemon, app, "log", "--format=%p", "-1", "main").count(" ") == 0
     refused = daemon.ctl("merge", "two", "--ff-only")
-    assert (refused.code, "merge without --ff-only" in refused.error) == (1, True)
+    assert (refused.code, "merge without --ff-only" in refused.error) == (1, True), refused
     done = daemon.ctl("merge", "two", "-m", "two is done", "--json")
-    assert (done.code, "unsigned" in done.err) == (0, True)
+    assert (done.code, "unsigned" in done.err) == (0, True), done
     assert done.json["commit"] == git(daemon, app, "rev-parse", "main")
     assert git(daemon, app, "log", "--format=%an %s", "-1", "main") == "Me two is done"
     assert git(daemon, app, "log", "--format=%p", "-1", "main").count(" ") == 1
@@ -175,7 +175,7 @@ def test_a_conflict_changes_nothing_and_goes_to_the_agent_once(daemon, app):
     assert merged(daemon, "one")[0] == 0
     before = fingerprint(app)
     done = daemon.ctl("merge", "two")
-    assert (done.code, "nothing was changed; two was told, and is to solve it" in done.out + done.err) == (1, True)
+    assert (done.code, "nothing was changed; two was told, and is to solve it" in done.out + done.err) == (1, True), done
     assert fingerprint(app) == before
     wait_until(lambda: daemon.show("two")["turn"]["number"] == 2, "the agent's turn about the conflict")
     daemon.wait("two")
@@ -245,7 +245,7 @@ def test_gits_own_sentence_when_the_checkout_refuses_and_a_removed_agents_landin
     held_check(daemon, "fix")
     daemon.ok("rm", "fix")  # and the file with it
     out, said = waiting.communicate(timeout=60)
-    assert (json.loads(out)["outcome"], b"was removed meanwhile" in said) == ("refused", True)
+    assert (json.loads(out)["outcome"], b"was removed meanwhile" in said) == ("refused", True), said
     assert not (app / "a.txt").exists()
 
 
@@ -257,7 +257,7 @@ def test_a_person_who_waits_hears_after_a_second_what_is_being_done(daemon, app)
     os.close(theirs)
     go = held_check(daemon, "fix")
     refused = daemon.ctl("restore", "fix", "--turn", "1")
-    assert (refused.code, "can't be put back now: a check of fix's work runs" in refused.error) == (1, True)
+    assert (refused.code, "can't be put back now: a check of fix's work runs" in refused.error) == (1, True), refused
     said = b""
     while b"go ]; do" not in said:
         said += os.read(ours, 4096)
@@ -326,7 +326,7 @@ def test_a_branch_that_is_not_there_is_made_where_the_clone_began(daemon, app):
     daemon.ok("send", "fix", "--wait", commit("b.txt"))
     git(daemon, app, "branch", "-qm", "main", "trunk")
     refused = daemon.ctl("merge", "fix")
-    assert (refused.code, "there is no branch main in" in refused.error) == (1, True)
+    assert (refused.code, "there is no branch main in" in refused.error) == (1, True), refused
 
 
 def test_work_that_the_user_has_squashed_by_hand_has_landed_and_later_work_lands_alone(daemon, app):
@@ -410,7 +410,7 @@ def test_files_that_the_users_git_runs_are_looked_at_first(daemon, app):
     tries = "/shell mkdir tools hooks; echo x > tools/clean.sh; echo x > hooks/post-merge; echo x > fine"
     daemon.spawn("fix", app, f"{tries}; git add -A; git commit -qm x", "--clone")
     code, (outcome,) = merged(daemon, "fix")
-    assert (code, outcome["outcome"], "hooks/post-merge" in outcome["protected"]) == (1, "refused", True)
+    assert (code, outcome["outcome"], "hooks/post-merge" in outcome["protected"]) == (1, "refused", True), outcome
     assert "fine" not in outcome["protected"]
     accepted = [word for path in outcome["protected"] for word in ("--accept", path)]
     assert merged(daemon, "fix", *accepted, "--at", outcome["head"])[0] == 0

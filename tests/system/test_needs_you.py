@@ -30,10 +30,10 @@ def test_a_wait_for_an_agent_that_asks_is_status_6_with_the_command(running):
     assert running.ctl("wait", "bert").code == 0
     assert running.ctl("wait", "anna", "--until", "idle").code == 0
     done = running.ctl("wait", "anna", "nobody")
-    assert (done.code, "no agent 'nobody'" in done.err) == (4, True)
+    assert (done.code, "no agent 'nobody'" in done.err) == (4, True), done
     running.ctl("send", "bert", "/exit 3", "--wait")
     done = running.ctl("wait", "anna", "bert")
-    assert (done.code, "needs you" in done.err) == (5, False)
+    assert (done.code, "needs you" in done.err) == (5, False), done
     running.ok("answer", "anna", "left")
     assert running.ctl("wait", "anna").code == 0
 

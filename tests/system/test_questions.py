@@ -49,12 +49,12 @@ def test_the_one_open_question_of_an_agent_is_answered_by_its_name(running):
     running.ok("answer", "anna", "/say by name")
     assert "by name" in running.wait("anna", "idle")["turn"]["result"]
     done = running.ctl("answer", "anna", "x")
-    assert (done.code, "anna has no open question" in done.error) == (4, True)
+    assert (done.code, "anna has no open question" in done.error) == (4, True), done
     two = "\n".join(f'/tool ask_operator {{"question": "{text}"}}' for text in ("this?", "that?"))
     running.spawn("bert", running.workspace("other"), two)
     first, second = [item["id"] for item in running.ok("inbox")]
     done = running.ctl("answer", "bert", "x")
-    assert (done.code, f"2 open questions, {first}, {second}: answer one by its number" in done.error) == (1, True)
+    assert (done.code, f"2 open questions, {first}, {second}: answer one by its number" in done.error) == (1, True), done
     for view in (("ls",), ("show", "bert")):
         assert f"answer {first} TEXT" in running.ctl(*view).out
     assert running.show("bert")["attention"]["item"] == first
@@ -69,7 +69,7 @@ def test_a_question_with_options_says_them_and_who_answers_otherwise_is_told(run
     first, second = [str(item["id"]) for item in running.ok("inbox")]
     assert f"Which one? (1 merge, 2 rename it): answer {first} TEXT" in running.ctl("ls").out
     done = running.ctl("answer", first, "2")
-    assert ("answered: rename it (" in done.out, done.err) == (True, "")
+    assert ("answered: rename it (" in done.out, done.err) == (True, ""), done
     done = running.ctl("answer", second, "renam it")
     assert "none of the answers that were proposed" in done.error
     told = [event["text"] for event in running.events("anna", "question:answered")]
@@ -127,7 +127,7 @@ def test_an_agent_that_is_gone_gets_no_answer(running):
     running.ok("end", "anna")
     assert running.ok("inbox") == [message]
     refused = running.ctl("answer", str(question["id"]), "x")
-    assert (refused.code, f"{question['id']} is settled already: anna has ended" in refused.error) == (1, True)
+    assert (refused.code, f"{question['id']} is settled already: anna has ended" in refused.error) == (1, True), refused
     running.ok("rm", "anna", "bert")
     assert running.ctl("answer", str(question["id"]), "x").code == 4
     gone = running.ctl("answer", str(message["id"]), "x")

@@ -38,7 +38,7 @@ def test_prune_deletes_the_refs_of_agents_that_are_over_and_have_landed(daemon, 
     assert stays in would.error
     assert refs(daemon, app, "fix") == {"base", "head", "wip", "turns/1", "turns/2"}
     usage = daemon.ctl("clones", "prune", "--refs")
-    assert (usage.code, "--dry-run says what would go" in usage.error) == (2, True)
+    assert (usage.code, "--dry-run says what would go" in usage.error) == (2, True), usage
     gone = daemon.ok("clones", "prune", "--refs", "--yes")
     assert {one["agent"]: (one["path"], one["removed"], one["refs"]) for one in gone} == {
         "fix": (str(app), True, 2), "open": (str(app), False, 0),
@@ -50,7 +50,7 @@ def test_prune_deletes_the_refs_of_agents_that_are_over_and_have_landed(daemon, 
     assert (refused.code, refused.error.endswith("`substratctl end busy` first")) == (1, True)
     assert daemon.ctl("clones", "prune", "nobody", "--refs", "--yes").code == 4
     last = daemon.ctl("clones", "prune", "fix", "--refs", "--yes")
-    assert (last.code, "only its last work is left" in last.error) == (1, True)
+    assert (last.code, "only its last work is left" in last.error) == (1, True), last
 
     for name in ("fix", "open"):
         daemon.ok("rm", name)

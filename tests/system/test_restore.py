@@ -58,16 +58,16 @@ def test_restore_puts_commits_and_files_back_and_keeps_what_was_there_or_refuses
     # Where something would be lost, or a turn runs, it refuses.
     assert three.ctl("restore", "fix").code == 2
     missing = three.ctl("restore", "fix", "--turn", "9")
-    assert (missing.code, "no work of turn 9" in missing.error) == (4, True)
+    assert (missing.code, "no work of turn 9" in missing.error) == (4, True), missing
     three.ctl("exec", "fix", "--", "sh", "-c", "rm u.txt; echo u.txt >> .gitignore; echo mine > u.txt")
     refused = three.ctl("restore", "fix", "--turn", "1")
-    assert (refused.code, "u.txt, which git ignores, is in the way" in refused.error) == (1, True)
+    assert (refused.code, "u.txt, which git ignores, is in the way" in refused.error) == (1, True), refused
     assert (tree_of(three) / "u.txt").read_text() == "mine\n"
     assert three.events("fix", "clone:not-restored")
     three.ok("send", "fix", "/shell touch on; while [ ! -e go ]; do sleep 0.02; done")
     wait_until((tree_of(three) / "on").exists, "the turn")
     running = three.ctl("restore", "fix", "--turn", "1")
-    assert (running.code, "`substratctl suspend fix` first" in running.error) == (1, True)
+    assert (running.code, "`substratctl suspend fix` first" in running.error) == (1, True), running
     (tree_of(three) / "go").touch()
     three.wait("fix")
     three.ok("end", "fix")
@@ -125,9 +125,9 @@ def test_checkout_is_a_worktree_of_the_users_repository(daemon, app):
     assert not list((app / ".git").rglob("ran"))
     assert git(daemon, app, "status", "--short") == ""
     again = daemon.ctl("checkout", "fix", copy)
-    assert (again.code, "isn't an empty directory" in again.error) == (1, True)
+    assert (again.code, "isn't an empty directory" in again.error) == (1, True), again
     inside = daemon.ctl("checkout", "fix", daemon.state / "x")
-    assert (inside.code, "the daemon's own" in inside.error) == (1, True)
+    assert (inside.code, "the daemon's own" in inside.error) == (1, True), inside
     daemon.spawn("here", app)
     assert "where here may write" in daemon.ctl("checkout", "fix", app / "sub" / "copy").error
 
@@ -138,7 +138,7 @@ def test_checkout_shows_files_first_that_the_host_would_obey(daemon, app):
     daemon.spawn("fix", app, f"/shell {deeds}", "--clone")
     copy = daemon.directory / "copy"
     held = daemon.ctl("checkout", "fix", copy)
-    assert (held.code, "--accept .vscode/tasks.json" in held.error, copy.exists()) == (1, True, False)
+    assert (held.code, "--accept .vscode/tasks.json" in held.error, copy.exists()) == (1, True, False), held
     done = daemon.ok("checkout", "fix", copy, "--accept", ".vscode")
     assert (list(done), done["protected"]) == (["agent", "path", "commit", "protected"], [])
     assert (copy / ".vscode" / "tasks.json").exists()

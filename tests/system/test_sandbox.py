@@ -140,7 +140,7 @@ def test_an_archive_of_other_owners_unpacks(looked):
 def test_it_can_work_in_its_workspace_and_its_own_tmp(looked):
     out, work = looked.said["work"], looked.left["work"]
     assert looked.left["words"] == "words\n"
-    assert (work["file"], "a" in work) == (os.geteuid(), True)
+    assert (work["file"], "a" in work) == (os.geteuid(), True), work
     assert {"t", "mine", "null", "4", "shm"} <= set(out.split())
     assert looked.daemon.runtime.name not in out
 

@@ -124,7 +124,7 @@ def test_several_agents_logs_are_in_order_and_followed_to_their_ends(running):
     everything = running.ctl("events", "--json").lines
     assert both == [event for event in everything if event["agent"] in ids]
     shown = running.ctl("logs", "bert", "nobody", "anna")
-    assert (shown.code, "nobody" in shown.error) == (4, True)
+    assert (shown.code, "nobody" in shown.error) == (4, True), shown
     assert re.search(r"^\d\d:\d\d:\d\d anna  I am anna$", shown.out, re.MULTILINE)
     assert len(running.ctl("logs", "bert", "anna", "-n", "1", "--json").lines) == 2
     follower = running.follow("logs", "-f", "anna", "bert", "--json")
@@ -198,7 +198,7 @@ def test_chats_have_titles_and_the_beginning_of_an_id_does(running):
     running.ok("rm", "anna")
     assert running.ok("spawn", "bert", "-w", work, "--adopt", begin)["session_id"] == agent["session_id"]
     done = running.ctl("spawn", "carl", "-w", work, "--adopt", "0123456")
-    assert (done.code, "begins with '0123456'" in done.error) == (4, True)
+    assert (done.code, "begins with '0123456'" in done.error) == (4, True), done
 
 
 def test_a_shells_prompt_says_where_one_is(shared):

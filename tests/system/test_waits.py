@@ -45,7 +45,7 @@ def test_a_lead_is_woken_once_and_wait_and_dash_dash_wait_end_with_that_turn(run
     assert all(f"> result of {name}" in prompt for name in names)
     with running.wire() as wire:
         after = wire.call("agent.wait_message", agent="lead")
-    assert (after["turn"]["number"], "merged" in after["turn"]["result"]) == (2, True)
+    assert (after["turn"]["number"], "merged" in after["turn"]["result"]) == (2, True), after
     assert running.waits() == []
 
 
@@ -55,7 +55,7 @@ def test_send_and_wait_prints_the_result_of_the_turn_after_the_wait(running):
         (work / name).touch()
     running.spawn("lead", work)
     done = running.ctl("send", "lead", "--wait", "--prompt-file", "-", stdin=lead(work, ["a", "b"]).encode())
-    assert (done.code, "merged" in done.out) == (0, True)
+    assert (done.code, "merged" in done.out) == (0, True), done
 
 
 @pytest.mark.slow

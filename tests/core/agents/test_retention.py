@@ -53,7 +53,7 @@ def test_an_agent_over_its_limit_is_compressed_before_anything_is_dropped():
 def test_the_oldest_of_all_go_when_all_together_are_too_many():
     turns = [turn(2, packed=True), turn(1, agent="b", packed=True), turn(3, packed=True)]
     (drop,) = decide(turns, NO_LIMITS._replace(state=25), NOW)
-    assert (drop.turn.turn, "disk.state" in drop.reason) == ("b-1", True)
+    assert (drop.turn.turn, "disk.state" in drop.reason) == ("b-1", True), drop
 
 
 @pytest.mark.parametrize("why", [{"current": True}, {"unread": True}])

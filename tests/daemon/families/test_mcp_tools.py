@@ -80,7 +80,7 @@ def test_a_queued_agent_is_listed_with_its_reason(call, agents):
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "first"}))
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "then", "needs": ["first"]}))
     first, then = json.loads(good(call("bob", "list_agents", {"scope": "children"})))["agents"]
-    assert ("reason" in first, then["state"], "first" in then["reason"]) == (False, "queued", True)
+    assert ("reason" in first, then["state"], "first" in then["reason"]) == (False, "queued", True), first
     assert json.loads(good(call("bob", "get_agent", {"name": "then"})))["reason"] == then["reason"]
 
 
