@@ -29,49 +29,49 @@ def test_the_list_of_tools_is_short():
     assert len(LISTING) < 16 * 1024
 
 
-@pytest.mark.parametrize("tool", tools.TOOLS)
-def test_a_schema_is_one_every_client_takes(tool):
-    schema = tools.schema_of(tool)
-    VALIDATOR.check_schema(schema)
-    assert schema["type"] == "object"
-    assert schema["additionalProperties"] is False
-    assert set(schema["required"]) <= set(schema["properties"])
-    assert "_tool" not in schema["properties"]
-    assert "$ref" not in str(schema)
+def test_a_schema_is_one_every_client_takes():
+    for tool in tools.TOOLS:
+        schema = tools.schema_of(tool)
+        VALIDATOR.check_schema(schema)
+        assert schema["type"] == "object"
+        assert schema["additionalProperties"] is False
+        assert set(schema["required"]) <= set(schema["properties"])
+        assert "_tool" not in schema["properties"]
+        assert "$ref" not in str(schema)
 
 
-@pytest.mark.parametrize("tool", tools.TOOLS)
-def test_every_argument_is_described(tool):
-    for argument in tools.schema_of(tool)["properties"].values():
-        assert argument["description"]
+def test_every_argument_is_described():
+    for tool in tools.TOOLS:
+        for argument in tools.schema_of(tool)["properties"].values():
+            assert argument["description"]
 
 
-@pytest.mark.parametrize("tool", tools.TOOLS)
-def test_a_description_is_one_paragraph(tool):
-    description = tools.description_of(tool)
-    assert len(description) > 20
-    assert "\n" not in description
+def test_a_description_is_one_paragraph():
+    for tool in tools.TOOLS:
+        description = tools.description_of(tool)
+        assert len(description) > 20
+        assert "\n" not in description
 
 
-@pytest.mark.parametrize("tool", tools.TOOLS)
-def test_every_argument_has_one_plain_type(tool):
-    for argument in tools.schema_of(tool)["properties"].values():
-        assert argument["type"] in {"string", "integer", "number", "boolean", "array", "object"}
-        bounds = {"minLength", "maxLength", "minimum", "exclusiveMinimum", "maxItems"}
-        assert set(argument) <= {"type", "description", "enum", "items", *bounds}
-        assert argument.get("items", {}).get("type", "string") == "string"
-        assert None not in argument.get("enum", ())
+def test_every_argument_has_one_plain_type():
+    for tool in tools.TOOLS:
+        for argument in tools.schema_of(tool)["properties"].values():
+            assert argument["type"] in {"string", "integer", "number", "boolean", "array", "object"}
+            bounds = {"minLength", "maxLength", "minimum", "exclusiveMinimum", "maxItems"}
+            assert set(argument) <= {"type", "description", "enum", "items", *bounds}
+            assert argument.get("items", {}).get("type", "string") == "string"
+            assert None not in argument.get("enum", ())
 
 
-@pytest.mark.parametrize("tool", tools.TOOLS)
-def test_a_tool_says_what_it_may_do(tool):
-    assert tool.title
-    assert not (tool.hints.reads_only and tool.hints.destroys)
-    reading = {"whoami", "list_agents", "get_agent"}
-    assert tool.hints.reads_only == (tools.name_of(tool) in reading)
-    destroying = {"cancel_reminder", "spawn_agent", "interrupt_agent", "end_agent"}
-    assert tool.hints.destroys == (tools.name_of(tool) in destroying)
-    assert tool.hints.reaches_out == (tools.name_of(tool) == "spawn_agent")
+def test_a_tool_says_what_it_may_do():
+    for tool in tools.TOOLS:
+        assert tool.title
+        assert not (tool.hints.reads_only and tool.hints.destroys)
+        reading = {"whoami", "list_agents", "get_agent"}
+        assert tool.hints.reads_only == (tools.name_of(tool) in reading)
+        destroying = {"cancel_reminder", "spawn_agent", "interrupt_agent", "end_agent"}
+        assert tool.hints.destroys == (tools.name_of(tool) in destroying)
+        assert tool.hints.reaches_out == (tools.name_of(tool) == "spawn_agent")
 
 
 def without_nulls(arguments):
@@ -96,10 +96,10 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "call"), GOOD)
-def test_a_call_is_read(name, arguments, call):
-    assert tools.parse(name, arguments) == call
-    VALIDATOR(tools.schema_of(BY_NAME[name])).validate(without_nulls(arguments))
+def test_a_call_is_read():
+    for name, arguments, call in GOOD:
+        assert tools.parse(name, arguments) == call
+        VALIDATOR(tools.schema_of(BY_NAME[name])).validate(without_nulls(arguments))
 
 
 BAD = [
@@ -119,21 +119,21 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "word"), BAD)
-def test_a_bad_call_is_refused_by_name_and_argument(name, arguments, word):
-    with pytest.raises(tools.BadArguments) as refusal:
-        tools.parse(name, arguments)
-    assert name in str(refusal.value)
-    assert word in str(refusal.value)
-    assert not VALIDATOR(tools.schema_of(BY_NAME[name])).is_valid(arguments or {})
+def test_a_bad_call_is_refused_by_name_and_argument():
+    for name, arguments, word in BAD:
+        with pytest.raises(tools.BadArguments) as refusal:
+            tools.parse(name, arguments)
+        assert name in str(refusal.value)
+        assert word in str(refusal.value)
+        assert not VALIDATOR(tools.schema_of(BY_NAME[name])).is_valid(arguments or {})
 
 
-@pytest.mark.parametrize("name", ["", "Whoami", "shell", "whoami ", "_tool"])
-def test_an_unknown_tool_is_refused_with_those_there_are(name):
-    with pytest.raises(tools.BadArguments) as refusal:
-        tools.parse(name, {})
-    for known in NAMES:
-        assert known in str(refusal.value)
+def test_an_unknown_tool_is_refused_with_those_there_are():
+    for name in ["", "Whoami", "shell", "whoami ", "_tool"]:
+        with pytest.raises(tools.BadArguments) as refusal:
+            tools.parse(name, {})
+        for known in NAMES:
+            assert known in str(refusal.value)
 
 
 @pytest.mark.parametrize("tag", NAMES)

@@ -42,13 +42,16 @@ def test_what_is_no_name(text):
         canonical(text)
 
 
-@pytest.mark.parametrize(("written", "name"), [
-    ("BÜCHER.example", "xn--bcher-kva.example"), ("faß.de", "xn--fa-hia.de"), ("example\u3002com", "example.com"),
-    ("\u212aelvin.example", "kelvin.example"), ("ex\u0430mple.com", "xn--exmple-4nf.com"),
-    ("_dmarc.example", "_dmarc.example"),
-])  # fmt: skip
-def test_names_people_write(written, name):
-    assert canonical(written) == name
+def test_names_people_write():
+    for written, name in [
+        ("BÜCHER.example", "xn--bcher-kva.example"),
+        ("faß.de", "xn--fa-hia.de"),
+        ("example\u3002com", "example.com"),
+        ("\u212aelvin.example", "kelvin.example"),
+        ("ex\u0430mple.com", "xn--exmple-4nf.com"),
+        ("_dmarc.example", "_dmarc.example"),
+    ]:
+        assert canonical(written) == name
 
 
 @given(patterns)
@@ -56,25 +59,44 @@ def test_a_pattern_is_read_back_as_it_was_written(made):
     assert pattern(str(made)) == made
 
 
-@pytest.mark.parametrize(("text", "read"), [
-    ("10.0.0.1", Pattern("10.0.0.1")), ("10.0.0.1:8080", Pattern("10.0.0.1", port=8080)), ("::1", Pattern("::1")),
-    ("[::1]", Pattern("::1")), ("[0:0::1]:99", Pattern("::1", port=99)),
-    ("*.Example.COM.:8443", Pattern("example.com", True, 8443)),
-    ("localhost:5432", Pattern("localhost", port=5432)),
-])  # fmt: skip
-def test_patterns(text, read):
-    assert pattern(text) == read
+def test_patterns():
+    for text, read in [
+        ("10.0.0.1", Pattern("10.0.0.1")),
+        ("10.0.0.1:8080", Pattern("10.0.0.1", port=8080)),
+        ("::1", Pattern("::1")),
+        ("[::1]", Pattern("::1")),
+        ("[0:0::1]:99", Pattern("::1", port=99)),
+        ("*.Example.COM.:8443", Pattern("example.com", True, 8443)),
+        ("localhost:5432", Pattern("localhost", port=5432)),
+    ]:
+        assert pattern(text) == read
 
 
-@pytest.mark.parametrize("text", [
-    "", "*", "*.", "a.*", "*.*.a", "a*b.c", "a:", "a:0", "a:65536", "a:http", "a:+1", "a:53", "http://a", "a/b",
-    "*.10.0.0.1", "[::1",
-    "a:1:2",
-    "[a.example]x", "127.1:80", "a:٣",
-])  # fmt: skip
-def test_what_is_no_pattern(text):
-    with pytest.raises(NoName):
-        AllowList.of((text,))
+def test_what_is_no_pattern():
+    for text in [
+        "",
+        "*",
+        "*.",
+        "a.*",
+        "*.*.a",
+        "a*b.c",
+        "a:",
+        "a:0",
+        "a:65536",
+        "a:http",
+        "a:+1",
+        "a:53",
+        "http://a",
+        "a/b",
+        "*.10.0.0.1",
+        "[::1",
+        "a:1:2",
+        "[a.example]x",
+        "127.1:80",
+        "a:٣",
+    ]:
+        with pytest.raises(NoName):
+            AllowList.of((text,))
 
 
 def test_a_url_is_told_from_a_host_with_a_port():
@@ -152,14 +174,20 @@ def test_networks_and_private_names():
     assert not allow.mentions("10.20.3.4.example")
 
 
-@pytest.mark.parametrize(
-    "address", ["127.0.0.1", "169.254.169.254", "100.100.100.200", "::1", "fd00:ec2::254", "fd00:a9fe:a9fe::1", "fe80::1"]
-)
-def test_a_network_stands_for_no_address_that_has_to_be_named(address):
-    allow = AllowList.of(("0.0.0.0/0", "::/0"))
-    assert allow.allows_address("10.0.0.1", 443)
-    assert not allow.allows_address(address, 443)
-    assert AllowList.of((f"[{address}]" if ":" in address else address,)).allows_address(address, 443)
+def test_a_network_stands_for_no_address_that_has_to_be_named():
+    for address in [
+        "127.0.0.1",
+        "169.254.169.254",
+        "100.100.100.200",
+        "::1",
+        "fd00:ec2::254",
+        "fd00:a9fe:a9fe::1",
+        "fe80::1",
+    ]:
+        allow = AllowList.of(("0.0.0.0/0", "::/0"))
+        assert allow.allows_address("10.0.0.1", 443)
+        assert not allow.allows_address(address, 443)
+        assert AllowList.of((f"[{address}]" if ":" in address else address,)).allows_address(address, 443)
 
 
 def test_a_child_of_one_that_may_reach_private_addresses():
@@ -170,13 +198,16 @@ def test_a_child_of_one_that_may_reach_private_addresses():
         assert not parent.covers(AllowList.of((more,)))
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("10.0.0.1/8", "the network of that length is 10.0.0.0/8"), ("10.0.0.0/33", "neither a host nor a network"),
-    ("10.0.0.1=private", "only a name takes =private"), ("@perl", "there is no such preset"), ("a/b", "neither a host"),
-])  # fmt: skip
-def test_what_is_no_entry_says_why(text, why):
-    with pytest.raises(NoName, match=why):
-        AllowList.of((text,))
+def test_what_is_no_entry_says_why():
+    for text, why in [
+        ("10.0.0.1/8", "the network of that length is 10.0.0.0/8"),
+        ("10.0.0.0/33", "neither a host nor a network"),
+        ("10.0.0.1=private", "only a name takes =private"),
+        ("@perl", "there is no such preset"),
+        ("a/b", "neither a host"),
+    ]:
+        with pytest.raises(NoName, match=why):
+            AllowList.of((text,))
 
 
 def test_a_preset_stands_for_its_hosts_and_is_the_remedy():

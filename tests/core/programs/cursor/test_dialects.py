@@ -106,13 +106,13 @@ def test_each_dialect_names_session_and_outcome(name, turn):
         assert result.text == (turn.text if turn.failure is None else turn.failure)
 
 
-@pytest.mark.parametrize("name", [name for name in DIALECTS if name not in {"documented", "function"}])
-def test_thinking_is_told_in_each_dialect_that_has_it(name):
-    events = decode(*DIALECTS[name].lines(Turn("go", (Think("hm, so"), Say(("yes",))))))
-    assert [(event.kind, event.text) for event in events[2:4]] == [
-        ("thinking:delta", "hm, so"),
-        ("thinking:completed", None),
-    ]
+def test_thinking_is_told_in_each_dialect_that_has_it():
+    for name in [name for name in DIALECTS if name not in {"documented", "function"}]:
+        events = decode(*DIALECTS[name].lines(Turn("go", (Think("hm, so"), Say(("yes",))))))
+        assert [(event.kind, event.text) for event in events[2:4]] == [
+            ("thinking:delta", "hm, so"),
+            ("thinking:completed", None),
+        ]
 
 
 @pytest.mark.parametrize("name", ["current", "documented", "function", "flat", "payload"])
@@ -167,9 +167,8 @@ def test_a_payload_does_not_change_what_a_line_is():
     assert (event.kind, event.text) == ("user", "hi")
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
+def test_a_tools_own_name_becomes_its_kind_wherever_it_stands():
+    for name, kind in [
         ("Shell", "shell"),
         ("shell", "shell"),
         ("Write", "edit"),
@@ -180,25 +179,22 @@ def test_a_payload_does_not_change_what_a_line_is():
         ("SemanticSearch", "semSearch"),
         ("read_file", "read_file"),
         ("Invented", "invented"),
-    ],
-)
-def test_a_tools_own_name_becomes_its_kind_wherever_it_stands(name, kind):
-    flat = {"type": "tool-call-started", "tool_name": name, "tool_call_id": "c", "parameters": {"path": "a"}}
-    function = started(call_id="c", tool_call={"function": {"name": name, "arguments": '{"path": "a"}'}})
-    assert tool_calls.read(dialects.normalise(flat)).kind == kind
-    assert tool_calls.read(dialects.normalise(function)).kind == kind
+    ]:
+        flat = {"type": "tool-call-started", "tool_name": name, "tool_call_id": "c", "parameters": {"path": "a"}}
+        function = started(call_id="c", tool_call={"function": {"name": name, "arguments": '{"path": "a"}'}})
+        assert tool_calls.read(dialects.normalise(flat)).kind == kind
+        assert tool_calls.read(dialects.normalise(function)).kind == kind
 
 
-@pytest.mark.parametrize("name", [None, 7, [], {}])
-def test_a_name_that_is_none_is_no_kind(name):
-    flat = {"type": "tool-call-completed", "tool_name": name, "result": {"success": True}}
-    function = completed(tool_call={"function": {"name": name}, "result": {"success": True}})
-    assert [event.text for event in decode(flat, function)] == ["tool call → done"] * 2
+def test_a_name_that_is_none_is_no_kind():
+    for name in [None, 7, [], {}]:
+        flat = {"type": "tool-call-completed", "tool_name": name, "result": {"success": True}}
+        function = completed(tool_call={"function": {"name": name}, "result": {"success": True}})
+        assert [event.text for event in decode(flat, function)] == ["tool call → done"] * 2
 
 
-@pytest.mark.parametrize(
-    ("text", "summary"),
-    [
+def test_a_functions_arguments_are_whatever_text_a_model_wrote():
+    for text, summary in [
         ('{"command": "ls"}', "shell: ls"),
         ("{}", "shell"),
         ("ls -l", "shell"),
@@ -206,12 +202,10 @@ def test_a_name_that_is_none_is_no_kind(name):
         ('["ls"]', "shell"),
         ('{"command": "a\\ud800b"}', "shell: a?b"),
         ('{"command": NaN}', "shell"),
-    ],
-)
-def test_a_functions_arguments_are_whatever_text_a_model_wrote(text, summary):
-    (event,) = decode(started(tool_call={"function": {"name": "shell", "arguments": text}}))
-    assert event.text == summary
-    event.text.encode()
+    ]:
+        (event,) = decode(started(tool_call={"function": {"name": "shell", "arguments": text}}))
+        assert event.text == summary
+        event.text.encode()
 
 
 @pytest.mark.parametrize("depth", [150, 250, 900, 960, 990, 5000])
@@ -228,9 +222,8 @@ def test_a_functions_arguments_may_be_nested_deeply(depth):
         assert deeper(levels, Line(0, len(data), data)).text.startswith("mcp ")
 
 
-@pytest.mark.parametrize(
-    ("result", "words"),
-    [
+def test_a_result_says_how_a_call_ended_in_each_older_dialect():
+    for result, words in [
         ({"success": True}, "done"),
         ({"success": False, "error": "no such file"}, "failed: no such file"),
         ({"error": "no such file"}, "failed: no such file"),
@@ -246,15 +239,13 @@ def test_a_functions_arguments_may_be_nested_deeply(depth):
         ({"timeout": {"timeoutMs": 5}}, "timed out"),
         ({"toolNotFound": {"name": "x"}}, "no such tool"),
         ({"serverNotFound": {"name": "x"}}, "no such server"),
-    ],
-)
-def test_a_result_says_how_a_call_ended_in_each_older_dialect(result, words):
-    events = decode(
-        {"type": "tool-call-completed", "tool_name": "Read", "tool_call_id": "c", "result": result},
-        completed(payload={"toolCall": {"id": "c", "readToolCall": {"args": {}}, "result": result}}),
-        completed(tool_call={"function": {"name": "read", "arguments": "{}"}, "result": result}),
-    )
-    assert [event.text for event in events] == [f"read → {words}"] * 3
+    ]:
+        events = decode(
+            {"type": "tool-call-completed", "tool_name": "Read", "tool_call_id": "c", "result": result},
+            completed(payload={"toolCall": {"id": "c", "readToolCall": {"args": {}}, "result": result}}),
+            completed(tool_call={"function": {"name": "read", "arguments": "{}"}, "result": result}),
+        )
+        assert [event.text for event in events] == [f"read → {words}"] * 3
 
 
 def test_a_field_that_is_null_is_absent():

@@ -71,12 +71,12 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("body", "kind"), KINDS)
-def test_the_kind_of_each_documented_shape(body, kind):
-    event = decode(body)
-    assert event.kind == kind
-    assert event.body == body
-    assert event.verbatim is True
+def test_the_kind_of_each_documented_shape():
+    for body, kind in KINDS:
+        event = decode(body)
+        assert event.kind == kind
+        assert event.body == body
+        assert event.verbatim is True
 
 
 TEXTS = [
@@ -90,9 +90,9 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("body", "text"), TEXTS)
-def test_the_readable_form(body, text):
-    assert decode(body).text == text
+def test_the_readable_form():
+    for body, text in TEXTS:
+        assert decode(body).text == text
 
 
 def test_init_names_session_and_model():
@@ -102,9 +102,9 @@ def test_init_names_session_and_model():
     assert stream.session_of(event) == SESSION
 
 
-@pytest.mark.parametrize("session", [None, "", 7, [], {"id": SESSION}, True])
-def test_a_session_that_is_none(session):
-    assert stream.session_of(decode({"type": "system", "subtype": "init", "session_id": session})) is None
+def test_a_session_that_is_none():
+    for session in [None, "", 7, [], {"id": SESSION}, True]:
+        assert stream.session_of(decode({"type": "system", "subtype": "init", "session_id": session})) is None
 
 
 def test_only_init_names_the_session():
@@ -147,17 +147,17 @@ STARTS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "args", "text"), STARTS)
-def test_a_started_call_in_one_line(kind, args, text):
-    assert decode(call("started", kind, args=args)).text == text
+def test_a_started_call_in_one_line():
+    for kind, args, text in STARTS:
+        assert decode(call("started", kind, args=args)).text == text
 
 
-@pytest.mark.parametrize("command", ["x" * 10_000, "line\n" * 3000])
-def test_a_long_call_is_told_shortly(command):
-    text = decode(call("started", "shell", args={"command": command})).text
-    assert len(text) <= 200
-    assert "\n" not in text
-    assert text.endswith("…")
+def test_a_long_call_is_told_shortly():
+    for command in ["x" * 10_000, "line\n" * 3000]:
+        text = decode(call("started", "shell", args={"command": command})).text
+        assert len(text) <= 200
+        assert "\n" not in text
+        assert text.endswith("…")
 
 
 ENDS = [
@@ -171,9 +171,11 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "result", "verdict"), ENDS)
-def test_a_completed_call_says_how_it_ended(kind, result, verdict):
-    assert decode(call("completed", kind, args={"command": "c", "path": "p"}, result=result)).text.endswith(f"→ {verdict}")
+def test_a_completed_call_says_how_it_ended():
+    for kind, result, verdict in ENDS:
+        assert decode(call("completed", kind, args={"command": "c", "path": "p"}, result=result)).text.endswith(
+            f"→ {verdict}"
+        )
 
 
 def test_a_tool_that_answers_with_an_error_has_failed():
@@ -235,11 +237,11 @@ def test_a_result_of_an_old_build_has_no_usage():
     assert result == TurnResult("done", is_error=False, usage=None)
 
 
-@pytest.mark.parametrize("usage", [None, 7, [], "many", {"inputTokens": "many", "nested": {}, "outputTokens": 1.5}])
-def test_a_strange_usage_does_not_harm_the_result(usage):
-    result = stream.result_of(decode({"type": "result", "subtype": "success", "result": "done", "usage": usage}))
-    assert result.text == "done"
-    assert result.usage in ({}, None)
+def test_a_strange_usage_does_not_harm_the_result():
+    for usage in [None, 7, [], "many", {"inputTokens": "many", "nested": {}, "outputTokens": 1.5}]:
+        result = stream.result_of(decode({"type": "result", "subtype": "success", "result": "done", "usage": usage}))
+        assert result.text == "done"
+        assert result.usage in ({}, None)
 
 
 def test_an_error_result():
@@ -247,14 +249,14 @@ def test_an_error_result():
     assert result == TurnResult("quota", is_error=True, usage=None)
 
 
-@pytest.mark.parametrize("other", [{"subtype": "success", "text": "more"}, {"subtype": "error", "error": "more"}])
-def test_the_words_of_a_result_are_its_result_whatever_else_it_holds(other):
-    assert stream.result_of(decode({"type": "result", "result": "done", **other})).text == "done"
+def test_the_words_of_a_result_are_its_result_whatever_else_it_holds():
+    for other in [{"subtype": "success", "text": "more"}, {"subtype": "error", "error": "more"}]:
+        assert stream.result_of(decode({"type": "result", "result": "done", **other})).text == "done"
 
 
-@pytest.mark.parametrize("body", [{"type": "assistant", "result": "done"}, {"type": "turn_ended"}, {"result": "x"}])
-def test_what_is_no_result(body):
-    assert stream.result_of(decode(body)) is None
+def test_what_is_no_result():
+    for body in [{"type": "assistant", "result": "done"}, {"type": "turn_ended"}, {"result": "x"}]:
+        assert stream.result_of(decode(body)) is None
 
 
 # Whatever a program may print
@@ -292,10 +294,10 @@ NOT_OBJECTS = [
 ]
 
 
-@pytest.mark.parametrize("data", NOT_OBJECTS)
-def test_what_is_no_object_is_raw(data):
-    event = usable(decode(data))
-    assert event == LineEvent("raw", data.decode("utf-8", "replace"), None, verbatim=False)
+def test_what_is_no_object_is_raw():
+    for data in NOT_OBJECTS:
+        event = usable(decode(data))
+        assert event == LineEvent("raw", data.decode("utf-8", "replace"), None, verbatim=False)
 
 
 CUT = [
@@ -308,25 +310,25 @@ CUT = [
 ]
 
 
-@pytest.mark.parametrize(("data", "kind"), CUT)
-def test_of_a_line_that_was_cut_only_a_result_counts(data, kind):
-    event = usable(stream.decode(Line(0, MAX_LINE + 1, data)))
-    assert event.kind == kind
-    assert (stream.result_of(event) is not None) == kind.startswith("result:")
+def test_of_a_line_that_was_cut_only_a_result_counts():
+    for data, kind in CUT:
+        event = usable(stream.decode(Line(0, MAX_LINE + 1, data)))
+        assert event.kind == kind
+        assert (stream.result_of(event) is not None) == kind.startswith("result:")
 
 
-@pytest.mark.parametrize("filling", [b"x", b'\\"', b"\\", b'"a":1,', b"[", b" "])
-@pytest.mark.parametrize("head", [b'{"type":"result","subtype":"success","result":"', b'{"a":', b'{"type":"result",'])
-def test_a_line_that_was_cut_costs_little(head, filling):
-    data = (head + filling * MAX_LINE)[:MAX_LINE]
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        stream.decode(Line(0, MAX_LINE + 1, data))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak - before < 4 * MAX_LINE
+def test_a_line_that_was_cut_costs_little():
+    for head in [b'{"type":"result","subtype":"success","result":"', b'{"a":', b'{"type":"result",']:
+        for filling in [b"x", b'\\"', b"\\", b'"a":1,', b"[", b" "]:
+            data = (head + filling * MAX_LINE)[:MAX_LINE]
+            tracemalloc.start()
+            try:
+                before, _ = tracemalloc.get_traced_memory()
+                stream.decode(Line(0, MAX_LINE + 1, data))
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert peak - before < 4 * MAX_LINE
 
 
 def test_a_raw_line_is_told_with_a_bound():
@@ -345,12 +347,12 @@ LENIENT = [
 ]
 
 
-@pytest.mark.parametrize(("data", "tame"), LENIENT)
-def test_what_only_a_lenient_reader_takes_is_read_and_tamed(data, tame):
-    event = usable(decode(data))
-    assert event.kind == "user"
-    assert event.verbatim is False
-    assert json.loads(lenient.as_json(event.body)) == tame
+def test_what_only_a_lenient_reader_takes_is_read_and_tamed():
+    for data, tame in LENIENT:
+        event = usable(decode(data))
+        assert event.kind == "user"
+        assert event.verbatim is False
+        assert json.loads(lenient.as_json(event.body)) == tame
 
 
 SURROGATES = [
@@ -366,9 +368,9 @@ SURROGATES = [
 ]
 
 
-@pytest.mark.parametrize("data", SURROGATES)
-def test_half_a_character_can_be_stored_and_sent(data):
-    usable(decode(data))
+def test_half_a_character_can_be_stored_and_sent():
+    for data in SURROGATES:
+        usable(decode(data))
 
 
 @each("depth", [100, 300, 480, 520, 700, 900, 990, 1100, 5000, 100_000])
@@ -381,12 +383,12 @@ def test_deep_nesting(depth, opening, head):
     usable(decode(b"{" + head + b',"message":{"content":' + deep + b'},"session_id":' + deep + b"}"))
 
 
-@pytest.mark.parametrize("digits", [18, 19, 20, 400, 4000, 5000])
-def test_huge_numbers(digits):
-    number = b"9" * digits
-    usable(decode(b'{"type":"system","subtype":"init","session_id":' + number + b"}"))
-    usable(decode(b'{"type":"tool_call","subtype":"started","call_id":' + number + b',"timestamp_ms":' + number + b"}"))
-    usable(decode(b'{"type":"result","result":"x","usage":{"inputTokens":' + number + b"}}"))
+def test_huge_numbers():
+    for digits in [18, 19, 20, 400, 4000, 5000]:
+        number = b"9" * digits
+        usable(decode(b'{"type":"system","subtype":"init","session_id":' + number + b"}"))
+        usable(decode(b'{"type":"tool_call","subtype":"started","call_id":' + number + b',"timestamp_ms":' + number + b"}"))
+        usable(decode(b'{"type":"result","result":"x","usage":{"inputTokens":' + number + b"}}"))
 
 
 def test_a_call_that_lasts_for_ages_or_ends_before_it_starts():
@@ -481,9 +483,8 @@ def test_taming_numbers(number):
     assert again == (number if math.isfinite(number) else None)
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
+def test_only_what_surely_speaks_counts_as_speech():
+    for line, expected in [
         (b'{"type":"assistant","message":{"role":"assist', True),
         (b'{"type": "thinking", "subtype": "delta", "text": "if I called', True),
         (b'{"session_id":"x","type":"assistant","mess', True),
@@ -492,10 +493,8 @@ def test_taming_numbers(number):
         (b'{"message":{"type":"assistant",', False),
         (b"Welcome", False),
         (b"", False),
-    ],
-)
-def test_only_what_surely_speaks_counts_as_speech(line, expected):
-    assert stream.only_speaks(line) is expected
+    ]:
+        assert stream.only_speaks(line) is expected
 
 
 MANY = {

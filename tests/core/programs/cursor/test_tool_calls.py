@@ -1,6 +1,5 @@
 """Tool calls in words: what each kind is applied to, how each alternative of a result ends, and what it took."""
 
-import pytest
 
 from substrat.core.programs.cursor import dialects, stream, tool_calls
 from substrat.core.programs.cursor.tool_calls import Pairing, ended_line, read, summary, verdict
@@ -61,15 +60,15 @@ def test_every_kind_with_words_of_its_own_is_tested():
     assert {kind for kind, _, _ in SUBJECTS} == {*tool_calls._SUBJECTS, "mcp", "updateTodos"}
 
 
-@pytest.mark.parametrize("key", tool_calls._ANY_SUBJECT)
-def test_a_kind_that_nobody_knows_is_told_by_the_usual_arguments(key):
-    assert summary(read(body("inventedYesterday", args={"depth": 3, key: "it"}))) == "inventedYesterday: it"
-    assert summary(read(body("inventedYesterday", args={"depth": 3}))) == "inventedYesterday"
+def test_a_kind_that_nobody_knows_is_told_by_the_usual_arguments():
+    for key in tool_calls._ANY_SUBJECT:
+        assert summary(read(body("inventedYesterday", args={"depth": 3, key: "it"}))) == "inventedYesterday: it"
+        assert summary(read(body("inventedYesterday", args={"depth": 3}))) == "inventedYesterday"
 
 
-@pytest.mark.parametrize("kind", ["shell", "mcp", "updateTodos", "inventedYesterday"])
-def test_a_call_without_arguments_is_told_by_its_kind(kind):
-    assert summary(read(body(kind, "completed", result={"rejected": {}}))) == kind
+def test_a_call_without_arguments_is_told_by_its_kind():
+    for kind in ["shell", "mcp", "updateTodos", "inventedYesterday"]:
+        assert summary(read(body(kind, "completed", result={"rejected": {}}))) == kind
 
 
 def test_a_call_of_no_kind_is_a_tool_call():
@@ -100,9 +99,9 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("arm", "outcome", "words"), ENDS)
-def test_each_end_has_its_words(arm, outcome, words):
-    assert verdict(read(body("shell", "completed", result={arm: outcome}))) == words
+def test_each_end_has_its_words():
+    for arm, outcome, words in ENDS:
+        assert verdict(read(body("shell", "completed", result={arm: outcome}))) == words
 
 
 ASYNC_ENDS = [
@@ -119,12 +118,12 @@ ASYNC_ENDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "result", "words"), ASYNC_ENDS)
-def test_what_goes_on_after_its_call_is_told_by_its_state(kind, result, words):
-    call = read(body(kind, "completed", args={"command": "make"}, result=result))
-    assert verdict(call) == words
-    assert call.succeeded
-    assert call.exit_code == (0 if words == "exit 0" else None)
+def test_what_goes_on_after_its_call_is_told_by_its_state():
+    for kind, result, words in ASYNC_ENDS:
+        call = read(body(kind, "completed", args={"command": "make"}, result=result))
+        assert verdict(call) == words
+        assert call.succeeded
+        assert call.exit_code == (0 if words == "exit 0" else None)
 
 
 def test_every_end_with_words_of_its_own_is_tested():
@@ -137,10 +136,10 @@ def test_an_end_without_a_result_is_an_end():
     assert call.succeeded
 
 
-@pytest.mark.parametrize(("arm", "outcome", "words"), ENDS)
-def test_what_succeeded_is_what_says_so(arm, outcome, words):
-    call = read(body("shell", "completed", result={arm: outcome}))
-    assert call.succeeded == (words in {"done", "exit 0"})
+def test_what_succeeded_is_what_says_so():
+    for arm, outcome, words in ENDS:
+        call = read(body("shell", "completed", result={arm: outcome}))
+        assert call.succeeded == (words in {"done", "exit 0"})
 
 
 CLAIMS = [
@@ -151,10 +150,10 @@ CLAIMS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "outcome", "seconds"), CLAIMS)
-def test_the_line_itself_may_say_what_a_call_took(line, outcome, seconds):
-    call = read(body("task", "completed", args={"description": "x"}, result={"success": outcome}, **line))
-    assert ended_line(call) == f"task: x → done ({seconds} s)"
+def test_the_line_itself_may_say_what_a_call_took():
+    for line, outcome, seconds in CLAIMS:
+        call = read(body("task", "completed", args={"description": "x"}, result={"success": outcome}, **line))
+        assert ended_line(call) == f"task: x → done ({seconds} s)"
 
 
 def test_a_call_takes_its_arguments_and_kind_from_its_start():
