@@ -1,6 +1,5 @@
 """Tool calls in words: what each kind is applied to, how each alternative of a result ends, and what it took."""
 
-
 from substrat.core.programs.cursor import dialects, stream, tool_calls
 from substrat.core.programs.cursor.tool_calls import Pairing, ended_line, read, summary, verdict
 from substrat.core.programs.ndjson import Line
