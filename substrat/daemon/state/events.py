@@ -237,6 +237,11 @@ class Journal:
         gone = frozenset(cursors)
         self._keep_only(lambda event: event.cursor not in gone)
 
+    def delete_of(self, agent: str, most: int) -> int:
+        """Delete some events of a removed agent in a transaction of its own; fewer than `most` were the last."""
+        with self._store.transaction():
+            return self._store.delete_events_of(agent, most)
+
     def _keep_only(self, wanted: Callable[[EncodedEvent], bool]) -> None:
         self._edits += 1
         kept = [event for event in self._recent if wanted(event)]

@@ -213,8 +213,7 @@ class Retention:
         for agent in store.removed_agents():
             some = _EVENTS_AT_ONCE
             while some == _EVENTS_AT_ONCE:  # everybody else is answered in between
-                with store.transaction():
-                    some = store.delete_events_of(agent, _EVENTS_AT_ONCE)
+                some = self._registry.journal.delete_of(agent, _EVENTS_AT_ONCE)
                 await trio.lowlevel.checkpoint()
             self._trash.put(self._layout.agent(agent).root)
             if not os.path.lexists(self._layout.agent(agent).root):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -180,14 +181,20 @@ def test_a_tools_own_name_becomes_its_kind_wherever_it_stands():
         ("read_file", "read_file"),
         ("Invented", "invented"),
     ]:
-        flat = {"type": "tool-call-started", "tool_name": name, "tool_call_id": "c", "parameters": {"path": "a"}}
+        flat: dict[str, Any] = {
+            "type": "tool-call-started",
+            "tool_name": name,
+            "tool_call_id": "c",
+            "parameters": {"path": "a"},
+        }
         function = started(call_id="c", tool_call={"function": {"name": name, "arguments": '{"path": "a"}'}})
         assert tool_calls.read(dialects.normalise(flat)).kind == kind
         assert tool_calls.read(dialects.normalise(function)).kind == kind
 
 
 def test_a_name_that_is_none_is_no_kind():
-    for name in [None, 7, [], {}]:
+    names: list[Any] = [None, 7, [], {}]
+    for name in names:
         flat = {"type": "tool-call-completed", "tool_name": name, "result": {"success": True}}
         function = completed(tool_call={"function": {"name": name}, "result": {"success": True}})
         assert [event.text for event in decode(flat, function)] == ["tool call → done"] * 2
