@@ -3,7 +3,6 @@
 import json
 import math
 import tracemalloc
-from typing import Any
 
 import msgspec
 import pytest
@@ -104,8 +103,7 @@ def test_init_names_session_and_model():
 
 
 def test_a_session_that_is_none():
-    sessions: list[Any] = [None, "", 7, [], {"id": SESSION}, True]
-    for session in sessions:
+    for session in (None, "", 7, (), {"id": SESSION}, True):
         assert stream.session_of(decode({"type": "system", "subtype": "init", "session_id": session})) is None
 
 
@@ -240,8 +238,7 @@ def test_a_result_of_an_old_build_has_no_usage():
 
 
 def test_a_strange_usage_does_not_harm_the_result():
-    usages: list[Any] = [None, 7, [], "many", {"inputTokens": "many", "nested": {}, "outputTokens": 1.5}]
-    for usage in usages:
+    for usage in (None, 7, (), "many", {"inputTokens": "many", "nested": {}, "outputTokens": 1.5}):
         result = stream.result_of(decode({"type": "result", "subtype": "success", "result": "done", "usage": usage}))
         assert result.text == "done"
         assert result.usage in ({}, None)
