@@ -216,7 +216,7 @@ def test_an_agent_whose_records_are_damaged_is_set_aside(daemon, until):
 
 SINGLE = """
 INSERT INTO mount_points VALUES ('here');
-INSERT INTO removed_agents VALUES ('../..');
+INSERT INTO removed_agents (id) VALUES ('../..');
 INSERT INTO reminders (agent, due, text) VALUES ('x', -1, CAST(x'ff' AS TEXT));
 INSERT INTO items (agent, kind, sender, sender_name, text, time) VALUES (NULL, 'letter', 'x', 'x', 'x', 1.0);
 UPDATE events SET kind = CAST(x'ff41' AS TEXT), time = 1e300 WHERE cursor = (SELECT min(cursor) FROM events);

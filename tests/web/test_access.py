@@ -209,7 +209,7 @@ def listening(pid):
 
 def test_it_listens_on_the_loopback_alone_and_the_daemon_on_nothing(web, daemon):
     assert listening(web.process.pid) == [f"0100007F:{web.port:04X}"]
-    assert listening(daemon.daemon.pid) == []
+    assert listening(daemon.process.pid) == []
 
 
 def test_a_taken_port_is_named(web, daemon):

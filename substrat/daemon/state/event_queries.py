@@ -16,7 +16,7 @@ _OF_TURN = (
     "INDEXED BY events_of_agent WHERE agent = ? AND turn = ? AND kind = ? AND cursor > "
     "max(?, coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0))"
 )
-_OF_ANY = "agent NOT IN (SELECT id FROM removed_agents)"
+_OF_ANY = "NOT EXISTS (SELECT 1 FROM removed_agents WHERE id = events.agent AND last >= cursor)"
 _EVENTS_OF_TURN = f"{EVENTS.select} {_OF_TURN} ORDER BY cursor LIMIT ?"
 _LAST_EVENT_OF_TURN = f"{EVENTS.select} {_OF_TURN} ORDER BY cursor DESC LIMIT 1"
 _COUNT_EVENTS_OF_TURN = f"SELECT count(*) FROM events {_OF_TURN}"  # noqa: S608
@@ -131,6 +131,6 @@ class EventQueries(Database):
         self._db.executemany("DELETE FROM events WHERE cursor = ?", [(cursor,) for cursor in cursors])
 
     def delete_events_of(self, agent_id: str, most: int) -> int:
-        """Delete some events of a removed agent, and return how many: fewer than `most` were the last."""
-        some = "SELECT cursor FROM events WHERE agent = ? LIMIT ?"
+        """Delete some events of a removed agent from before its removal; returns how many: fewer than `most` were the last."""
+        some = "SELECT cursor FROM events JOIN removed_agents ON id = agent AND last >= cursor WHERE agent = ? LIMIT ?"
         return self._db.execute(f"DELETE FROM events WHERE cursor IN ({some})", (agent_id, most)).rowcount  # noqa: S608

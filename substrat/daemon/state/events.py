@@ -238,7 +238,7 @@ class Journal:
         self._keep_only(lambda event: event.cursor not in gone)
 
     def delete_of(self, agent: str, most: int) -> int:
-        """Delete some events of a removed agent in a transaction of its own; fewer than `most` were the last."""
+        """Delete some events of a removed agent, as `delete_events_of`, in a transaction of its own."""
         with self._store.transaction():
             return self._store.delete_events_of(agent, most)
 

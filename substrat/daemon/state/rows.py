@@ -256,8 +256,8 @@ DROPPED_TURNS: Table[Any] = Table("dropped_turns", owner="agent", columns={
     "turn": IDENTIFIER, "agent": IDENTIFIER, "cleared": FLAG,
 })  # fmt: skip
 """Turns whose files are dropped; `cleared`: their events too."""
-REMOVED_AGENTS: Table[Any] = Table("removed_agents", columns={"id": IDENTIFIER})
-"""Agents whose rows are gone and whose files may still be there."""
+REMOVED_AGENTS: Table[Any] = Table("removed_agents", columns={"id": IDENTIFIER, "last": COUNT})
+"""Agents whose rows are gone and whose files, and events up to the cursor `last`, may still be there."""
 MOUNT_POINTS: Table[Any] = Table("mount_points", columns={"path": PATH})
 """Placeholders that were made in a workspace to be mounted over."""
 WORKED_IN: Table[Any] = Table("worked_in", columns={"root": PATH, "borrowed": NAMES})

@@ -271,6 +271,7 @@ MIGRATIONS = (
     ALTER TABLE findings ADD COLUMN was TEXT NOT NULL DEFAULT '[]';
     ALTER TABLE findings ADD COLUMN closed_at REAL;
     """,
+    "ALTER TABLE removed_agents ADD COLUMN last INTEGER NOT NULL DEFAULT 0;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)
