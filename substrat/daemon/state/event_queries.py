@@ -131,6 +131,6 @@ class EventQueries(Database):
         self._db.executemany("DELETE FROM events WHERE cursor = ?", [(cursor,) for cursor in cursors])
 
     def delete_events_of(self, agent_id: str, most: int) -> int:
-        """Delete some events of a removed agent from before its removal; returns how many: fewer than `most` were the last."""
+        """Delete some of the events up to an agent's removal; returns how many: fewer than `most` were the last."""
         some = "SELECT cursor FROM events JOIN removed_agents ON id = agent AND last >= cursor WHERE agent = ? LIMIT ?"
         return self._db.execute(f"DELETE FROM events WHERE cursor IN ({some})", (agent_id, most)).rowcount  # noqa: S608
