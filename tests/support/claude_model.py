@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_LINE = re.compile(r"^/(shell|tool|status|hang)\b ?(.*)$", re.MULTILINE)
+_LINE = re.compile(r"^ ?/(shell|tool|status|hang)\b ?(.*)$", re.MULTILINE)
 
 
 class Model(BaseHTTPRequestHandler):

@@ -46,7 +46,7 @@ def test_claude_works_is_suspended_and_goes_on_with_its_memory(daemon, claude):
         env = {{ ANTHROPIC_API_KEY = "sk-any" }}
     """
     )
-    daemon.ok("spawn", "anna", "--program", "claude", "-w", work, "go\n/shell echo hello > made; exit 3\n/tool whoami")
+    daemon.ok("spawn", "anna", "--program", "claude", "-w", work, "/shell echo hello > made; exit 3\n/tool whoami")
     daemon.ok("wait", "anna", "--timeout", "120")
     agent = daemon.show("anna")
     turn = agent["turn"]

@@ -153,6 +153,7 @@ class AgentProgram(NamedTuple):
             companion's entry and the rules; None: the files in the workspace's own directory are enough.
         session_file: returns the pattern of the file that holds a session, from the session's id and relative to
             `places.home`: `projects/*/ID.jsonl`; None: a session is a chat in `places.chats`.
+        prompt: returns a prompt as the program takes it for one, and not for a command of its own such as `/clear`.
         usage_is_total: whether the usage of a result counts the whole session so far, not its turn alone.
     """
 
@@ -184,4 +185,5 @@ class AgentProgram(NamedTuple):
     environment: tuple[tuple[str, str], ...] = ()
     generate: Callable[[Object, str], Mapping[str, str]] | None = None
     session_file: Callable[[str], str] | None = None
+    prompt: Callable[[str], str] = str
     usage_is_total: bool = False

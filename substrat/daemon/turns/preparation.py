@@ -11,6 +11,7 @@ import msgspec
 import structlog
 import trio
 
+from substrat.core.programs.table import program_of
 from substrat.core.workspaces import git_leftovers, overlap
 from substrat.daemon.agents.findings import roots_of
 from substrat.daemon.agents.turn_prompts import prompt_of
@@ -90,6 +91,7 @@ class TurnPreparation:
         prompt = prompt_of(self._state.registry, turn)
         if unfinished:
             prompt = f"{git_leftovers.notice(unfinished)}\n\n{prompt}"
+        prompt = program_of(agent).prompt(prompt)
         make = partial(place.make, prompt, record, prepared.network_mode, own_chats=True, turn=turn.id)
         await trio.to_thread.run_sync(make)
         self._state.registry.points.after("prompt written")

@@ -66,4 +66,5 @@ CLAUDE = AgentProgram(
     environment=command_line.ENVIRONMENT,
     generate=_generate,
     session_file=command_line.session_file,
+    prompt=command_line.prompt,
 )

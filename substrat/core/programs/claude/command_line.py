@@ -60,6 +60,15 @@ def command(
     return (program, *(word for option in options if option[0] not in without for word in option))
 
 
+def prompt(text: str) -> str:
+    """Return a prompt with a blank before a leading slash: claude takes `/clear` for a command, and ` /clear` for words.
+
+    Args:
+        text: the prompt.
+    """
+    return f" {text}" if text.startswith("/") else text
+
+
 def session_file(session: str) -> str:
     """Return the pattern of the file that holds a session, relative to claude's own directory.
 

@@ -35,5 +35,10 @@ def test_an_option_is_left_out_with_its_value():
     }  # fmt: skip
 
 
+def test_a_prompt_is_no_command_of_claudes():
+    assert command_line.prompt("/clear") == " /clear"
+    assert command_line.prompt("say /clear") == "say /clear"
+
+
 def test_a_session_is_found_in_any_projects_folder():
     assert command_line.session_file(SESSION) == f"projects/*/{SESSION}.jsonl"
