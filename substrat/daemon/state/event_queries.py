@@ -16,7 +16,7 @@ _OF_TURN = (
     "INDEXED BY events_of_agent WHERE agent = ? AND turn = ? AND kind = ? AND cursor > "
     "max(?, coalesce((SELECT cursor FROM events WHERE turn = ? AND kind = 'turn:started'), 0))"
 )
-_OF_ANY = "NOT EXISTS (SELECT 1 FROM removed_agents WHERE id = events.agent AND last >= cursor)"
+_SHOWN = "NOT EXISTS (SELECT 1 FROM removed_agents WHERE id = events.agent AND last >= cursor)"
 _EVENTS_OF_TURN = f"{EVENTS.select} {_OF_TURN} ORDER BY cursor LIMIT ?"
 _LAST_EVENT_OF_TURN = f"{EVENTS.select} {_OF_TURN} ORDER BY cursor DESC LIMIT 1"
 _COUNT_EVENTS_OF_TURN = f"SELECT count(*) FROM events {_OF_TURN}"  # noqa: S608
@@ -35,8 +35,8 @@ class EventQueries(Database):
 
     def events_after(self, cursor: int, agent_id: str | None, limit: int) -> list[EventRow]:
         """Load events after a cursor, oldest first."""
-        whose, values = ("agent = ?", (cursor, agent_id, limit)) if agent_id else (_OF_ANY, (cursor, limit))
-        found = self._db.execute(f"{EVENTS.select} WHERE cursor > ? AND {whose} ORDER BY cursor LIMIT ?", values)
+        whose, values = ("AND agent = ?", (cursor, agent_id, limit)) if agent_id else ("", (cursor, limit))
+        found = self._db.execute(f"{EVENTS.select} WHERE cursor > ? {whose} AND {_SHOWN} ORDER BY cursor LIMIT ?", values)
         return readable_events(found.fetchall())
 
     def result_event(self, turn_id: str) -> EventRow | None:
@@ -68,7 +68,7 @@ class EventQueries(Database):
 
     def event(self, cursor: int) -> EventRow | None:
         """Load one event, None when it isn't there any more."""
-        row = self._db.execute(f"{EVENTS.select} WHERE cursor = ? AND {_OF_ANY}", (cursor,)).fetchone()
+        row = self._db.execute(f"{EVENTS.select} WHERE cursor = ? AND {_SHOWN}", (cursor,)).fetchone()
         return readable_event(row) if row is not None else None
 
     def start_of_turn(self, turn_id: str | None) -> int | None:
@@ -93,9 +93,9 @@ class EventQueries(Database):
 
     def cursor_before_last(self, count: int, agent_id: str | None) -> int:
         """Return the cursor after which `count` events follow, or 0 when there are fewer."""
-        whose, values = ("agent = ?", (agent_id, count)) if agent_id else (_OF_ANY, (count,))
+        whose, values = ("agent = ? AND", (agent_id, count)) if agent_id else ("", (count,))
         row = self._db.execute(
-            f"SELECT cursor FROM events WHERE {whose} ORDER BY cursor DESC LIMIT 1 OFFSET ?",  # noqa: S608 - constants
+            f"SELECT cursor FROM events WHERE {whose} {_SHOWN} ORDER BY cursor DESC LIMIT 1 OFFSET ?",  # noqa: S608 - constants
             values,
         ).fetchone()
         return row[0] if row else 0
