@@ -107,9 +107,10 @@ class Retention:
         Raises:
             StorageFailed: a change can't be committed; nothing more was done.
         """
-        await self._discard_removed_agents()
+        self._discard_removed_agents()
         self._discard_shared()
         deleted = await trio.to_thread.run_sync(self._trash.empty, abandon_on_cancel=True)
+        await self._forget_removed_agents()
         compressed = dropped = freed = 0
         hopeless: set[str] = set()
         sizes = await _in_thread(_look, self._layout.agents)
@@ -208,14 +209,17 @@ class Retention:
             if entry.name not in living and not os.path.lexists(self._layout.agent(entry.name).root):
                 self._trash.put(entry.path)
 
-    async def _discard_removed_agents(self) -> None:
+    def _discard_removed_agents(self) -> None:
+        """Discard the files of removed agents that a daemon which was killed has left."""
+        for agent in self._registry.store.removed_agents():
+            self._trash.put(self._layout.agent(agent).root)
+
+    async def _forget_removed_agents(self) -> None:
+        """Delete the events of removed agents, a piece at a time; other tasks run in between."""
         store = self._registry.store
         for agent in store.removed_agents():
-            some = _EVENTS_AT_ONCE
-            while some == _EVENTS_AT_ONCE:  # everybody else is answered in between
-                some = self._registry.journal.delete_of(agent, _EVENTS_AT_ONCE)
+            while self._registry.journal.delete_of(agent, _EVENTS_AT_ONCE) == _EVENTS_AT_ONCE:
                 await trio.lowlevel.checkpoint()
-            self._trash.put(self._layout.agent(agent).root)
             if not os.path.lexists(self._layout.agent(agent).root):
                 with self._registry.change("files forgotten"):
                     store.forget_removed(agent)

@@ -298,6 +298,22 @@ async def test_a_removed_agents_events_are_hidden_at_once_and_deleted_piece_by_p
     assert [row.kind for row in store.events_after(0, anna, 10_000)] == ["clone:pruned"], "it came after the removal"
 
 
+async def test_a_removed_agents_files_free_their_room_though_its_events_cant_be_deleted(new_yard, monkeypatch):
+    yard = new_yard()
+    yard.turn("anna")
+    root = yard.places.agent(yard.agents.agent("anna").id).root
+    yard.agents.supervisor.remove("anna")
+
+    def full(*_asked):
+        raise StorageFailed("the disk is full")
+
+    monkeypatch.setattr(yard.agents.store, "delete_events_of", full)
+    with pytest.raises(StorageFailed):
+        await yard.sweep()
+    assert not os.path.exists(root)
+    assert not os.listdir(yard.places.trash)
+
+
 async def test_files_of_an_agent_whose_removal_was_cut_short_go(new_yard):
     yard = new_yard()
     yard.turn("anna")
