@@ -196,7 +196,8 @@ class Bell:
             except helper.TookTooLong as problem:
                 code, errors = None, problem.errors
             except FileNotFoundError:
-                return f"can't be run: there is no program {words[0]!r} on {self._environment.get('PATH')}"
+                where = f"on {self._environment.get('PATH')}, or the interpreter that its first line names is missing"
+                return f"can't be run: there is no program {words[0]!r} {where}"
             except OSError as problem:
                 return f"can't be run: {problem.strerror or problem}"
             except SubstratError as problem:
