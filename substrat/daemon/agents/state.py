@@ -1,4 +1,4 @@
-"""Defines `State`: the agents of one daemon, the places of their files, and the signals between the rooms."""
+"""Defines `State`: the agents of one daemon with their findings, and the places of their files."""
 
 from __future__ import annotations
 
