@@ -156,8 +156,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         self._db.execute("DELETE FROM agents WHERE id = ?", (agent_id,))
         # The answer would have no addressee. Its messages to the operator that ask nothing stay to be read.
         self._db.execute("DELETE FROM items WHERE agent IS NULL AND kind = 'question' AND sender = ?", (agent_id,))
-        last = "SELECT coalesce(max(cursor), 0) FROM events WHERE agent = ?"
-        self._db.execute(f"INSERT OR IGNORE INTO removed_agents (id, last) VALUES (?, ({last}))", (agent_id, agent_id))  # noqa: S608
+        self._db.execute("INSERT OR IGNORE INTO removed_agents (id, last) VALUES (?, ?)", (agent_id, self.last_cursor()))
         self.forget_settled()
 
     # Findings
