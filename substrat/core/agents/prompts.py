@@ -119,7 +119,7 @@ def delivery(items: Sequence[Item], boundary: str, now: float, rank_of: Callable
 
 _SENDERS = {
     Rank.OPERATOR: "the operator", Rank.PARENT: "your parent {}", Rank.SUBSTRAT: "Substrat", Rank.CHILD: "your child {}",
-    Rank.FAMILY: "agent {} of your family", Rank.STRANGER: "agent {} of another family",
+    Rank.FAMILY: "agent {} of your family", Rank.STRANGER: "agent {} outside your family",
 }  # fmt: skip
 _KINDS = {Rank.OPERATOR: "a prompt", Rank.SUBSTRAT: "a fact", Rank.CHILD: "a report"}
 

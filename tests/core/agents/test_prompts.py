@@ -63,7 +63,7 @@ HEADS = [
     (prompts.Rank.CHILD, Intent.INFORM, None, "your child bob: a report, 3 min ago"),
     (prompts.Rank.CHILD, Intent.REQUEST, None, f"your child bob: a request, 3 min ago{ANSWER}"),
     (prompts.Rank.FAMILY, Intent.REPLY, 9, "agent bob of your family: information, 3 min ago, in reply to your message 9"),
-    (prompts.Rank.STRANGER, Intent.INFORM, None, "agent bob of another family: information, 3 min ago"),
+    (prompts.Rank.STRANGER, Intent.INFORM, None, "agent bob outside your family: information, 3 min ago"),
 ]  # fmt: skip
 
 

@@ -100,7 +100,7 @@ def test_messages_reach_whom_they_are_for(call, agents):
 def test_messages_are_read_once(call, agents):
     good(call("eve", "send_message", {"to": "bob", "text": "hi"}))
     (message,) = json.loads(good(call("bob", "check_inbox")))["messages"]
-    assert message["head"].startswith(f"message {message['id']} from agent eve of another family: a request, ")
+    assert message["head"].startswith(f"message {message['id']} from agent eve outside your family: a request, ")
     assert message["text"] == "hi"
     assert json.loads(good(call("bob", "check_inbox")))["messages"] == []
 
