@@ -44,9 +44,11 @@ def show(names: Sequence[str], *, as_json: bool) -> None:
     if all(work == "-" for *_, work in cells):
         cells = [(name, kind, "") for name, kind, _ in cells]
     sizes = [max(map(output.width, column)) for column in zip(*cells, strict=True)]
-    awaited = {wait.get("agent"): _awaited(wait) for wait in waits}
+    awaited: dict[object, list[str]] = {}
+    for wait in waits:
+        awaited.setdefault(wait.get("agent"), []).append(_awaited(wait))
     for row, (_, agent) in zip(cells, rows, strict=True):
-        why = awaited.get(agent["name"]) if attention.kind(agent) == "waiting" else None
+        why = "; ".join(awaited.get(agent["name"], ())) if attention.kind(agent) == "waiting" else ""
         print(_line(row, sizes, why or attention.doing(agent), width, colour=colour))
 
 

@@ -246,6 +246,13 @@ def test_a_tree_has_a_column_for_work_where_there_is_some(ctl, fake, agent):
     assert ctl("ls", "--tree").out == "a  merge  +2  why merge\nb  idle   -\n"
 
 
+def test_a_tree_tells_each_wait_of_an_agent(ctl, fake, agent):
+    waiting = {"kind": "waiting", "text": "waits for b, c", "level": "info"}
+    waits = [{"agent": "a", "names": ["b"], "done": []}, {"agent": "a", "names": ["c"], "done": ["c"]}]
+    fake({"agent.list": [agent(id="1", name="a", attention=waiting, waits=2)], "wait.list": waits})
+    assert ctl("ls", "--tree").out == "a  waiting  waits for b: 0 of 1 finished; waits for c: 1 of 1 finished\n"
+
+
 def test_an_empty_tree(ctl, fake):
     fake({"agent.list": []})
     assert ctl("ls", "--tree").out == ""
