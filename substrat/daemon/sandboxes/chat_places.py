@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import CURSOR, program_of
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.workspaces.checking import identify
 from substrat.errors import WorkspaceUnusable
@@ -114,7 +114,7 @@ def shared_chat(user: User, agent_dir: AgentDir, agent: Agent) -> str | None:
         agent_dir: the agent's directories.
         agent: the agent.
     """
-    if agent.session is None:
+    if agent.session is None or program_of(agent).session_file is not None:
         return None
     path = os.path.join(chats_of(user, agent.workspace), agent.session.id)
     found = identify(path)

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.spec import Network
+from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.records import Agent, AgentSettings, Session
+from substrat.core.agents.rights import Policy
 from substrat.core.programs.cursor.command_line import chats_folder
 from substrat.daemon.sandboxes import chat_places
+from substrat.daemon.state.layout import AgentDir
 from substrat.errors import WorkspaceUnusable
 
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -69,3 +74,13 @@ def test_a_session_is_a_file_of_the_agents_own_behind_no_link(tmp_path):
     (home / "projects" / "c").mkdir()
     (home / "projects" / "c" / "abc.jsonl").touch()
     assert chat_places.has_session_file(str(home), pattern)
+
+
+def test_no_chat_of_the_users_is_the_session_of_an_agent_whose_program_keeps_its_own(user, tmp_path):
+    shared = Path(user.home, ".cursor", "chats", chats_folder("/w"), SESSION)
+    shared.mkdir(parents=True)
+    place = AgentDir(str(tmp_path / "a-1"), str(tmp_path / "run"))
+    for program, found in (("cursor", str(shared)), ("claude", None), ("codex", None)):
+        settings, session = AgentSettings(program=program), Session(SESSION, stored=True)
+        agent = Agent("a-1", "bob", Phase.IDLE, "/w", "auto", Policy(Network.NONE), 0.0, session=session, settings=settings)
+        assert chat_places.shared_chat(user, place, agent) == found
