@@ -10,7 +10,7 @@ import os
 import stat
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,12 +21,14 @@ from substrat.daemon.workspaces.checking import identify
 from substrat.errors import WorkspaceUnusable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from substrat.core.agents.records import Agent
     from substrat.daemon.state.layout import AgentDir
     from substrat.daemon.workspaces.user import User
 
 _MOST_ENTRIES = 10_000
-"""Of a directory that are looked at: an agent writes there, and a program has a session a turn at most."""
+"""Of all directories of a level that are looked at: an agent writes there, and a program has a session a turn at most."""
 _RECORD_BYTES = 4096
 """A record has some 100 bytes; a longer file isn't one."""
 
@@ -74,16 +76,18 @@ def has_session_file(directory: str, pattern: str) -> bool:
     *folders, name = pattern.split("/")
     found = [directory]
     for folder in folders:
-        found = [entry.path for path in found for entry in _entries(path, folder) if entry.is_dir(follow_symlinks=False)]
-    return any(entry.is_file(follow_symlinks=False) for path in found for entry in _entries(path, name))
+        found = [entry.path for entry in _entries(found, folder) if entry.is_dir(follow_symlinks=False)]
+    return any(entry.is_file(follow_symlinks=False) for entry in _entries(found, name))
 
 
-def _entries(directory: str, pattern: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(directory) as entries:
-            return [entry for entry in islice(entries, _MOST_ENTRIES) if fnmatchcase(entry.name, pattern)]
-    except OSError:
-        return []
+def _entries(directories: list[str], pattern: str) -> list[os.DirEntry[str]]:
+    looked_at = islice(chain.from_iterable(map(_listed, directories)), _MOST_ENTRIES)
+    return [entry for entry in looked_at if fnmatchcase(entry.name, pattern)]
+
+
+def _listed(directory: str) -> Iterator[os.DirEntry[str]]:
+    with suppress(OSError), os.scandir(directory) as entries:
+        yield from entries
 
 
 def make_chats_folder(user: User, workspace: str) -> str:

@@ -76,6 +76,19 @@ def test_a_session_is_a_file_of_the_agents_own_behind_no_link(tmp_path):
     assert chat_places.has_session_file(str(home), pattern)
 
 
+def test_an_agent_makes_the_search_for_its_session_no_longer_by_many_directories(tmp_path, monkeypatch):
+    monkeypatch.setattr(chat_places, "_MOST_ENTRIES", 3)
+    home = tmp_path / "home"
+    for name in "abcdef":
+        (home / "projects" / name).mkdir(parents=True)
+        for number in range(2):
+            (home / "projects" / name / f"{number}.jsonl").touch()
+    listed, scandir = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
+    assert not chat_places.has_session_file(str(home), "projects/*/abc.jsonl")
+    assert len(listed) == 4  # two of the six directories with files
+
+
 def test_no_chat_of_the_users_is_the_session_of_an_agent_whose_program_keeps_its_own(user, tmp_path):
     shared = Path(user.home, ".cursor", "chats", chats_folder("/w"), SESSION)
     shared.mkdir(parents=True)
