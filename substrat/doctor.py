@@ -51,7 +51,7 @@ def examine(environ: Mapping[str, str]) -> list[CheckResult]:
         _kernel,
         lambda: _git(environ),
         *(partial(_of_program, check, environ, loaded, name) for name in used for check in (_agent_program, _login)),
-        lambda: _chats(environ),
+        lambda: _chats(environ) if CURSOR.id in used else None,
         lambda: _network(loaded, None if obstacle else found),
         _cgroups,
         lambda: _disk(environ, loaded),
@@ -136,9 +136,11 @@ def _of_program(
     loaded: configuration.Config,
     name: str,
 ) -> CheckResult:
-    """Check something of an agent program; the checks of those besides the default one bear its name."""
+    """Check something of an agent program; those besides the default one are named, and agents run without them."""
     found = check(environ, loaded, name)
-    return found if name == loaded.agent.program else found._replace(name=f"{found.name} {name}")
+    if name == loaded.agent.program:
+        return found
+    return found._replace(name=f"{found.name} {name}", state=WEAKER if found.state == BROKEN else found.state)
 
 
 def _agent_program(environ: Mapping[str, str], loaded: configuration.Config, name: str) -> CheckResult:

@@ -106,6 +106,16 @@ def test_the_agent_program_of_the_environment_and_of_the_configuration(environme
     assert f"{tmp_path}/nothing" in finding.detail
 
 
+def test_agents_run_without_the_programs_that_are_not_the_default(environment, executable, tmp_path):
+    os.unlink(executable("cursor-agent", ""))
+    executable("claude", "echo 2.1.197")
+    (tmp_path / "config.toml").write_text('[agent]\nprogram = "claude"\n[programs.codex]\nmodel = "any"\n')
+    found = examine(environment)
+    assert (found["agent program"].state, found["agent program codex"].state) == (GOOD, WEAKER)
+    assert found["agent program codex"].remedy == "npm install -g @openai/codex"
+    assert "chats folder" not in found
+
+
 def test_an_agent_program_that_says_nothing(environment, executable):
     path = executable("cursor-agent", "exit 3")
     assert examine(environment)["agent program"].detail == f"{path} (it names no version)"

@@ -65,7 +65,9 @@ class SpawnChecks:
         names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
         given = {name: self._state.environ[name] for name in names if name in self._state.environ}
         given |= {"SUBSTRAT_STATE_DIR": self._state.layout.state, "SUBSTRAT_RUNTIME_DIR": self._state.layout.runtime}
-        return given | {"SUBSTRAT_AGENT_BINARY": self._state.registry.config.binary_of(CURSOR.id)}
+        config = self._state.registry.config
+        is_used = CURSOR.id in (config.agent.program, *config.programs)
+        return given | ({"SUBSTRAT_AGENT_BINARY": config.binary_of(CURSOR.id)} if is_used else {})
 
     def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
