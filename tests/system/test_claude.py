@@ -52,6 +52,7 @@ def test_claude_works_is_suspended_and_goes_on_with_its_memory(daemon, claude):
     turn = agent["turn"]
     assert (turn["outcome"], turn["result"], turn["usage"]["inputTokens"]) == ("success", "prompts seen: 1", 300)
     assert agent["program"] == "claude"
+    assert not (daemon.home / ".cursor").exists()
     assert (work / "made").read_text() == "hello\n"
     shell, whoami = daemon.events("anna", "tool-call-completed")
     assert shell["text"] == "shell: echo hello > made; exit 3 → exit 3"

@@ -320,7 +320,8 @@ class SandboxPreparer:
     def _identify_and_make_folders(self, agent: Agent) -> checking.DirectoryId | None:
         """Return which directory a workspace is, make its folder of chats and the family's own; one hop does it all."""
         found = checking.identify(agent.workspace)
-        chat_places.make_chats_folder(self._user, agent.workspace)
+        if program_of(agent).session_file is None:
+            chat_places.make_chats_folder(self._user, agent.workspace)
         self._make_shared(agent)
         return found
 
