@@ -149,7 +149,7 @@ class SandboxPreparer:
         """Start the program of an agent that is there now without an option from now on; raises `AgentProgramMissing`."""
         agent_program = program.find(self._config.binary_of(agent.settings.program))
         known = self._left_out.get(agent_program, frozenset())
-        self._left_out = {agent_program: known | {option}}
+        self._left_out = {**self._left_out, agent_program: known | {option}}
 
     async def write_authorities(self) -> None:
         """Write the file of all certificate authorities, if the configuration adds some."""
