@@ -7,6 +7,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from substrat.core.agents.rights import SharedPath
+from substrat.core.programs.table import PROGRAMS
 from substrat.daemon.kernel import nofollow
 from substrat.errors import InvalidParams, PolicyDenied
 from substrat.paths import is_within
@@ -22,8 +23,8 @@ _SYSTEM = (
 )  # fmt: skip
 """Directories that every sandbox has of its own, or that control the whole machine: Docker's socket is in one."""
 _OF_HOME = (
-    ".aws", ".azure", ".cache", ".config", ".cursor", ".docker", ".gnupg", ".kube", ".local/share/keyrings", ".netrc",
-    ".password-store", ".ssh",
+    ".aws", ".azure", ".cache", ".config", ".docker", ".gnupg", ".kube", ".local/share/keyrings", ".netrc",
+    ".password-store", ".ssh", *(program.places.home for program in PROGRAMS.values()),
 )  # fmt: skip
 """Directories of the home with logins, and those that an agent has of its own."""
 _COMMON = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written to them

@@ -39,12 +39,14 @@ def test_a_place_of_the_users_own(user):
 @pytest.mark.parametrize(
     "path",
     ["/", "/etc", "/etc/passwd", "/proc/self", "/sys", "/dev/shm", "/run", "/var/run", "/usr/share", "/tmp", "", ".ssh",
-     "state", "ssh-link", "above", "etc-link", "/var"],
+     "state", "ssh-link", "above", "etc-link", "/var", ".cursor", ".claude", ".codex/sessions"],
 )  # fmt: skip
 def test_paths_that_no_agent_may_share(user, path):
     os.symlink(".ssh", f"{user.home}/ssh-link")
     os.symlink("..", f"{user.home}/above")
     os.symlink("/etc", f"{user.home}/etc-link")
+    for name in (".cursor", ".claude", ".codex/sessions"):
+        os.makedirs(f"{user.home}/{name}")
     for writable, read_only in (([path], []), ([], [path])):
         with pytest.raises(PolicyDenied) as refused:
             check(user, *read_only, writable=writable)
