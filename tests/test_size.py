@@ -47,7 +47,7 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 2150,
     "substrat/web": 850,
     "substrat/web/page": 2400,
-    "tests": 52950,
+    "tests": 53000,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480

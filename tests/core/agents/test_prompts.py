@@ -130,7 +130,7 @@ def test_of_a_long_text_head_and_tail_are_kept_and_no_line_loses_its_mark():
         assert all(line.startswith("> ") for line in again.splitlines()), "what was quoted before stays so"
         assert len(again) < 350
     said = f"Your child kid has finished{' and finished' * 20}. It said:\n\n> {'x' * 5000}"
-    assert excerpts.shortened(said, 300).splitlines()[-1] == f"> {'x' * 150}", "the tail isn't a part of Substrat's sentence"
+    assert excerpts.shortened(said, 300).splitlines()[-1] == f"> {'x' * 150}", "no part of Substrat's sentence"
     assert excerpts.shortened("0123456789" * 10, 31) == "0123456789012345… [69 bytes more] …567890123456789"
     assert excerpts.shortened("0123456789" * 10, 100) == "0123456789" * 10
 
