@@ -54,7 +54,6 @@ LONGEST_FILE = 480
 LONG_FILES: dict[str, int] = {
     "substrat/daemon/clones/repository.py": 481,
     "substrat/protocol/objects.py": 561,
-    "tests/cli/test_output.py": 495,
     "tests/core/programs/cursor/test_dialects.py": 491,
     "tests/core/programs/cursor/test_stream.py": 539,
     "tests/daemon/agents/test_requests.py": 494,

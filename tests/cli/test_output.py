@@ -210,9 +210,6 @@ def test_why_an_agent_waits_is_said_once(agent):
     assert lines["waits"] == "the disk is full"
 
 
-# tree
-
-
 # What waiting says
 
 
