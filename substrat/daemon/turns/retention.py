@@ -218,7 +218,9 @@ class Retention:
         """Delete the events of removed agents, a piece at a time; other tasks run in between."""
         store = self._registry.store
         for agent in store.removed_agents():
-            while self._registry.journal.delete_of(agent, _EVENTS_AT_ONCE) == _EVENTS_AT_ONCE:
+            some = _EVENTS_AT_ONCE
+            while some == _EVENTS_AT_ONCE:
+                some = self._registry.journal.delete_of(agent, _EVENTS_AT_ONCE)
                 await trio.lowlevel.checkpoint()
             if not os.path.lexists(self._layout.agent(agent).root):
                 with self._registry.change("files forgotten"):

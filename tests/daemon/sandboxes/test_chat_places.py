@@ -84,7 +84,12 @@ def test_an_agent_makes_the_search_for_its_session_no_longer_by_many_directories
         for number in range(2):
             (home / "projects" / name / f"{number}.jsonl").touch()
     listed, scandir = [], os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
+
+    def note(path):
+        listed.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", note)
     assert not chat_places.has_session_file(str(home), "projects/*/abc.jsonl")
     assert len(listed) == 4  # two of the six directories with files
 
