@@ -146,9 +146,10 @@ def _of_program(
 def _agent_program(environ: Mapping[str, str], loaded: configuration.Config, name: str) -> CheckResult:
     known, binary = PROGRAMS[name], loaded.binary_of(name)
     try:
-        path = program.find(binary, environ.get("PATH")).path
+        path = program.find(binary, environ.get("PATH"), known).path
     except errors.AgentProgramMissing as problem:
-        return machine.agent_program_missing(problem.message, known.install if binary == known.name else None)
+        is_there = binary != known.name or shutil.which(binary, path=environ.get("PATH")) is not None
+        return machine.agent_program_missing(problem.message, None if is_there else known.install)
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired) as problem:

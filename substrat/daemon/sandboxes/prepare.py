@@ -147,7 +147,7 @@ class SandboxPreparer:
 
     def leave_out(self, agent: Agent, option: str) -> None:
         """Start the program of an agent that is there now without an option from now on; raises `AgentProgramMissing`."""
-        agent_program = program.find(self._config.binary_of(agent.settings.program))
+        agent_program = program.find(self._config.binary_of(agent.settings.program), of=program_of(agent))
         known = self._left_out.get(agent_program, frozenset())
         self._left_out = {**self._left_out, agent_program: known | {option}}
 
@@ -185,7 +185,12 @@ class SandboxPreparer:
         whole = {**dict(spec.environment), **dict(spec.variables)}
         secret = {name for name in whole if name in given or name.startswith(program_of(agent).private)}
         hidden = {name: "…" if name in secret else value for name, value in whole.items()}
-        return Explanation(command, hidden, program.find(self._config.binary_of(agent.settings.program)).path, missing)
+        return Explanation(
+            command,
+            hidden,
+            program.find(self._config.binary_of(agent.settings.program), of=program_of(agent)).path,
+            missing,
+        )
 
     def _without_placeholders(self, found: ProtectedPaths) -> tuple[ProtectedPaths, tuple[str, ...]]:
         """Return a workspace's protected paths without those that only a turn makes exist, and these.
@@ -340,7 +345,7 @@ class SandboxPreparer:
             is_bounded: whether a cgroup limits the memory of the whole sandbox.
         """
         agent = prepared.agent
-        agent_program = program.find(self._config.binary_of(agent.settings.program))
+        agent_program = program.find(self._config.binary_of(agent.settings.program), of=program_of(agent))
         python, python_needs = program.find_python()
         system = (*host.system_mounts(prepared.unreadable), *self.unreadable.proc_mounts)
         facts = build_spec.HostFacts(

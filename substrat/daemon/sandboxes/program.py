@@ -11,10 +11,15 @@ import os
 import shlex
 import shutil
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.host import system_covers
+from substrat.core.programs.table import CURSOR
 from substrat.errors import AgentProgramMissing
+from substrat.paths import is_within
+
+if TYPE_CHECKING:
+    from substrat.core.programs.program import AgentProgram
 
 _EXECUTED = b"'''exec' "
 _LONGEST_HEAD = 2 * 4096
@@ -28,30 +33,34 @@ class Program(NamedTuple):
     visible: tuple[str, ...]
 
 
-def find(name: str, path: str | None = None) -> Program:
+def find(name: str, path: str | None = None, of: AgentProgram = CURSOR) -> Program:
     """Find the agent program.
 
     Args:
         name: a path, or a name to look up on PATH.
         path: the PATH to look on; this process's own by default.
+        of: the program that it is.
 
     Raises:
-        AgentProgramMissing: there is none, or it can't be executed.
+        AgentProgramMissing: there is none, it can't be executed, or it lies where its agents write.
     """
+    keys = "SUBSTRAT_AGENT_BINARY or agent.binary" if of is CURSOR else f"programs.{of.id}.binary"
     found = os.path.abspath(os.path.expanduser(name)) if "/" in name else shutil.which(name, path=path)
     if found is None:
         raise AgentProgramMissing(
-            f"the agent program {name!r} isn't on PATH: install it, "
-            "or name it with SUBSTRAT_AGENT_BINARY or agent.binary in config.toml"
+            f"the agent program {name!r} isn't on PATH: install it, or name it with {keys} in config.toml"
         )
     real = os.path.realpath(found)
     if not os.path.isfile(real):
-        raise AgentProgramMissing(
-            f"the agent program {found} doesn't exist: correct SUBSTRAT_AGENT_BINARY or agent.binary in config.toml"
-        )
+        raise AgentProgramMissing(f"the agent program {found} doesn't exist: correct {keys} in config.toml")
     if not os.access(real, os.X_OK):
         raise AgentProgramMissing(f"the agent program {real} isn't executable: chmod +x it")
-    return Program(real, tuple(dict.fromkeys(_visible(real))))
+    visible = tuple(dict.fromkeys(_visible(real)))
+    # The agent has a directory of its own there, and could put a link where the program is to be mounted in it.
+    home = os.path.realpath(os.path.join(os.path.expanduser("~"), of.places.home))
+    if any(is_within(place, home) for place in visible):
+        raise AgentProgramMissing(f"the agent program {real} lies in {home}, where its agents write: install it elsewhere")
+    return Program(real, visible)
 
 
 def find_python() -> tuple[str, tuple[str, ...]]:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from substrat import paths
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import CURSOR, PROGRAMS
 from substrat.daemon.sandboxes import binds, program
 from substrat.daemon.workspaces import checking
 from substrat.errors import SandboxFailed, SubstratError
@@ -49,7 +49,7 @@ class SpawnChecks:
                 f"HOME is {self._user.home}, which no sandbox can hide: set HOME to a directory of your own"
             )
         await self._preparer.machine.find_bubblewrap()
-        program.find(self._state.registry.config.binary_of(name))
+        program.find(self._state.registry.config.binary_of(name), of=PROGRAMS[name])
         await self._preparer.write_authorities()
 
     async def obstacle(self) -> str | None:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from substrat.core.programs.table import PROGRAMS
 from substrat.daemon.sandboxes import program
 from substrat.errors import AgentProgramMissing
 
@@ -41,6 +42,19 @@ def test_a_program_that_is_not_on_path(home, monkeypatch, name):
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(AgentProgramMissing, match="SUBSTRAT_AGENT_BINARY"):
         program.find(name)
+
+
+def test_the_remedy_names_the_key_of_the_program_that_is_missing(home, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(AgentProgramMissing, match=r"or name it with programs\.claude\.binary in config\.toml"):
+        program.find("claude", of=PROGRAMS["claude"])
+
+
+def test_a_program_that_lies_where_its_agents_write_is_refused(home):
+    path = executable(home / ".claude" / "local" / "claude")
+    with pytest.raises(AgentProgramMissing, match="where its agents write: install it elsewhere"):
+        program.find(str(path), of=PROGRAMS["claude"])
+    assert program.find(str(path), of=PROGRAMS["codex"]).path == str(path)
 
 
 def test_a_program_by_its_path(tmp_path, home):
