@@ -202,6 +202,13 @@ class Conflict(SubstratError):
     code = -32030
 
 
+class CursorUnknown(SubstratError):
+    """A cursor is another journal's, or is greater than the newest event's."""
+
+    code = -32032
+    exit_status = NOT_FOUND
+
+
 class DaemonNotRunning(SubstratError):
     """No daemon listens on the operator socket."""
 

@@ -46,6 +46,7 @@ class Feed:
         self._connection = connection
         self._agent = agent
         self._cursor = since
+        self._journal: object = None
         self._lines = lines or None
         self._on_quiet = on_quiet
         self._outage = Outage(connection, before_notice)
@@ -65,7 +66,10 @@ class Feed:
     def past(self) -> Iterator[Event]:
         """Give all events there are."""
         while True:
-            page = self._connection.call_object("events.read", agent=self._agent, since=self._cursor, lines=self._lines)
+            page = self._connection.call_object(
+                "events.read", agent=self._agent, since=self._cursor, journal=self._journal, lines=self._lines
+            )
+            self._journal = page.get("journal")
             found = page.get("events")
             if not isinstance(found, list) or not found:
                 return
@@ -106,13 +110,14 @@ class Feed:
     def _live(self) -> Iterator[Event]:
         """Follow over one connection; returns when there is nothing more to come."""
         connection = self._connection
-        order: dict[str, object] = {"agent": self._agent, "since": self._cursor, "lines": self._lines}
+        order = {"agent": self._agent, "since": self._cursor, "journal": self._journal, "lines": self._lines}
         start = connection.submit("events.subscribe", order)
         end = None
         if self._agent is not None:
             end = connection.submit("agent.wait", {"agents": [self._agent], "until": ["ended"]})
         # What `since` counted from the end is a place now, so that the next connection starts there.
-        self._cursor = _cursor(as_object("events.subscribe", connection.answer(start)))
+        begun = as_object("events.subscribe", connection.answer(start))
+        self._cursor, self._journal = _cursor(begun), begun.get("journal")
         self._outage.over()
         for event in _arrivals(connection, end, self._on_quiet):
             self._cursor = _cursor(event)

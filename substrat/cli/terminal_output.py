@@ -10,13 +10,16 @@ import re
 
 # Characters that terminals ignore or obey in the middle of a sequence, which goes on (vt100.net/emu/dec_ansi_parser).
 _BETWEEN = rb"[\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f]"
-_START = re.compile(rb"\x1b%b*(?:[\]P]|\Z)|\xc2(?:[\x90\x9d]|\Z)" % _BETWEEN)
-"""The beginning of an operating system command (OSC) or a device control string (DCS), or a part of it."""
+_INSIDE = rb"(?<![\xc3-\xf4])(?<![\xe0-\xf4][\x80-\xbf])(?<![\xf0-\xf4][\x80-\xbf]{2})"
+"""Before a byte that isn't in the midst of another character: a terminal that isn't set to UTF-8 obeys C1 bytes alone."""
+_CUT = rb"\xc2\Z|[\xc3-\xdf]\Z|[\xe0-\xef][\x80-\xbf]?\Z|[\xf0-\xf4][\x80-\xbf]{0,2}\Z"
+_START = re.compile(rb"\x1b%b*(?:[\]P]|\Z)|(?:\xc2|%b)[\x90\x9d]|%b" % (_BETWEEN, _INSIDE, _CUT))
+"""The beginning of an operating system command (OSC) or a device control string (DCS), or half of it or of a character."""
 _NUMBER = re.compile(rb"(?:%b|[0-9])*" % _BETWEEN)
 _PARAMETERS = re.compile(rb"(?:%b|[ -?])*" % _BETWEEN)
 _OSC = (b"]", b"\x9d")
-_END_OF_OSC = re.compile(rb"[\x07\x18\x1a]|\xc2\x9c|\x1b(?:\\|(?=[^\\]))")
-_END_OF_DCS = re.compile(rb"(?<!\x1b)\x1b\\|\xc2\x9c")  # in tmux's wrapping an escape character stands twice
+_END_OF_OSC = re.compile(rb"[\x07\x18\x1a\x9c]|\x1b(?:\\|(?=[^\\]))")
+_END_OF_DCS = re.compile(rb"(?<!\x1b)\x1b\\|\x9c")  # in tmux's wrapping an escape character stands twice
 _CLIPBOARD = frozenset({52, 1337, 5522})
 """xterm's (ctlseqs), iTerm2's, which reads files too, and kitty's."""
 _WRAPPED = (b"tmux;", b"\x1b")
@@ -90,7 +93,7 @@ class TerminalOutput:
         found = end.search(data, at)
         if found is None:
             # Half an end is kept, with the character before it, on which it may depend.
-            self._held = data[max(at, len(data) - 2) :] if data.endswith((b"\x1b", b"\xc2")) else b""
+            self._held = data[max(at, len(data) - 2) :] if data.endswith(b"\x1b") else b""
             return len(data)
         self._end = None
         return found.start() if found[0] == b"\x1b" else found.end()

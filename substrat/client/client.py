@@ -353,15 +353,19 @@ class Client(Connection):
     # Events
 
     async def read_events(
-        self, agent: str | None = None, since: int = 0, limit: int | None = None
+        self, agent: str | None = None, since: int = 0, limit: int | None = None, journal: str | None = None
     ) -> tuple[list[EventObject], int]:
         """Return a page of events after a cursor, and the cursor to read on from; empty is the end (`events.read`)."""
-        page = cast("Object", await self.call("events.read", agent=agent, since=since, limit=limit))
+        page = cast("Object", await self.call("events.read", agent=agent, since=since, limit=limit, journal=journal))
         return cast("list[EventObject]", page["events"]), cast("int", page["cursor"])
 
     @asynccontextmanager
     async def events(
-        self, agent: str | None = None, since: int | None = None, reconnect: float = BACK_WITHIN_S
+        self,
+        agent: str | None = None,
+        since: int | None = None,
+        reconnect: float = BACK_WITHIN_S,
+        journal: str | None = None,
     ) -> AsyncIterator[Events]:
         """Follow events: `async with client.events() as events: async for event in events: ...` (`events.subscribe`).
 
@@ -372,8 +376,10 @@ class Client(Connection):
             since: the cursor to start after; None: only later events.
             reconnect: how many seconds a daemon that has gone away may take to come back. The events then go on where
                 they were.
+            journal: the id of the cursor's journal, from `events.journal`: with another state it fails then.
         """
-        async with follow(self._path, client=self._client, agent=agent, since=since, reconnect=reconnect) as events:
+        followed = follow(self._path, client=self._client, agent=agent, since=since, journal=journal, reconnect=reconnect)
+        async with followed as events:
             yield events
 
     # The daemon

@@ -87,7 +87,13 @@ class TaskConnection:
 
 @asynccontextmanager
 async def follow(
-    path: str, *, client: str, agent: str | None = None, since: int | None = None, reconnect: float = 0.0
+    path: str,
+    *,
+    client: str,
+    agent: str | None = None,
+    since: int | None = None,
+    journal: str | None = None,
+    reconnect: float = 0.0,
 ) -> AsyncIterator[Events]:
     """Subscribe on a connection of its own, which is closed with the context.
 
@@ -96,13 +102,15 @@ async def follow(
         client: this program's name and version, for `hello`.
         agent: only the events of this agent, named by name or id; None: those of all.
         since: the cursor to start after; None: only later events.
+        journal: the id of the cursor's journal; None: it isn't looked at.
         reconnect: how many seconds the daemon may be away later.
 
     Raises:
+        CursorUnknown: the daemon's journal has no such cursor.
         DaemonNotRunning: no daemon listens.
         NotFound: there is no such agent.
     """
-    events = Events(path, client, agent, reconnect)
+    events = Events(path, client, agent, journal, reconnect)
     await events.start(since)
     try:
         yield events
@@ -120,21 +128,28 @@ class Events:
         path: the operator socket.
         client: this program's name and version, for `hello`.
         agent: only the events of this agent, named by name or id; None: those of all.
+        journal: the id of the journal that they must be of; None: that of the daemon that answers first.
         reconnect: how many seconds the daemon may be away.
     """
 
-    def __init__(self, path: str, client: str, agent: str | None, reconnect: float) -> None:
+    def __init__(self, path: str, client: str, agent: str | None, journal: str | None, reconnect: float) -> None:
         self._path = path
         self._client = client
         self._agent = agent
         self._reconnect = reconnect
         self._connection: TaskConnection | None = None
+        self._journal = journal
         self._cursor = 0
 
     @property
     def cursor(self) -> int:
         """Where to subscribe again after a loss: the cursor of the last event that was received."""
         return self._cursor
+
+    @property
+    def journal(self) -> str | None:
+        """The id of the journal whose cursor it is; None before the first answer."""
+        return self._journal
 
     def __aiter__(self) -> AsyncIterator[EventObject]:
         return self
@@ -149,13 +164,16 @@ class Events:
             since: the cursor to start after; None: only later events.
 
         Raises:
+            CursorUnknown: the daemon's journal has no such cursor.
             DaemonNotRunning: no daemon listens.
             NotFound: there is no such agent.
         """
         connection = TaskConnection(await open_stream(self._path), self._client, self._path)
         try:
-            number = await connection.submit("events.subscribe", {"agent": self._agent, "since": since})
-            self._cursor = _cursor(await connection.answer(number))
+            order = {"agent": self._agent, "since": since, "journal": self._journal}
+            answer = await connection.answer(await connection.submit("events.subscribe", order))
+            self._cursor = _cursor(answer)
+            self._journal = cast("dict[str, str]", answer).get("journal")  # a daemon from before an upgrade has none
         except BaseException:
             connection.abandon()
             raise
@@ -167,6 +185,7 @@ class Events:
 
         Raises:
             ConnectionLost: the daemon went away and didn't come back in time; a subscription never ends by itself.
+            CursorUnknown: it came back with another state.
             NotFound: the agent was removed while the daemon was away.
         """
         await checkpoint()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -210,5 +212,8 @@ def run(*, show: bool, environ: Mapping[str, str], report: Callable[[list[str]],
     for claim in story.proved:
         stage.say(f"  ✓ {claim}")
     stage.say("Nothing is left: no process, no file.")
-    stage.say("Next: 'substratctl doctor' checks this machine, then README's first commands start an agent of your own.")
+    doctor = "substratctl"
+    if shutil.which(doctor) is None:  # from a checkout
+        doctor = os.path.join(os.path.dirname(sys.executable), doctor)
+    stage.say(f"Next: '{doctor} doctor' checks this machine, then README's first commands start an agent of your own.")
     report(story.proved)

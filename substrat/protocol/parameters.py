@@ -177,11 +177,13 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "since": ("integer", False, "the cursor to read after; default: 0, the beginning"),
         "limit": ("integer", False, "how many at most, from 1 to 1000; default: 1000; a number outside counts as the nearest"),
         "lines": ("boolean", False, "add `line` and `line_size` to events"),
+        "journal": ("string", False, "the id of the journal that has the cursor `since`, which fails in another one; default: not looked at"),
     },
     "events.subscribe": {
         "agent": ("string", False, "only this agent's events; default: all agents'"),
         "since": ("integer", False, "the cursor to start after; default: the newest event's"),
         "lines": ("boolean", False, "add `line` and `line_size` to events"),
+        "journal": ("string", False, "the id of the journal that has the cursor `since`, which fails in another one; default: not looked at"),
     },
     "events.unsubscribe": {
         "subscription": ("integer", True, "its number"),

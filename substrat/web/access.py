@@ -47,6 +47,7 @@ class Asked(NamedTuple):
         origins: the values of all `Origin` headers.
         kind: the `Content-Type`.
         tokens: the tokens that it shows.
+        is_ambiguous: whether it states the length of its body in two ways.
     """
 
     verb: str
@@ -55,6 +56,7 @@ class Asked(NamedTuple):
     origins: tuple[str, ...]
     kind: str
     tokens: tuple[str, ...]
+    is_ambiguous: bool = False
 
 
 class Refusal(NamedTuple):
@@ -84,7 +86,9 @@ def asked(scope: Mapping[str, Any]) -> Asked:
     tokens += [text.removeprefix(_TOKEN_PREFIX) for text in offered if text.startswith(_TOKEN_PREFIX)]
     kind = (found.get("content-type") or [""])[0].partition(";")[0].strip().lower()
     hosts, origins = tuple(found.get("host", ())), tuple(found.get("origin", ()))
-    return Asked(scope.get("method", "GET"), scope["path"], hosts, origins, kind, tuple(tokens))
+    # A proxy that goes by the other one would see two requests here (RFC 9112, section 6.3).
+    is_ambiguous = "content-length" in found and "transfer-encoding" in found
+    return Asked(scope.get("method", "GET"), scope["path"], hosts, origins, kind, tuple(tokens), is_ambiguous)
 
 
 def judge(access: Access, token: str, request: Asked) -> Refusal | None:
@@ -95,6 +99,8 @@ def judge(access: Access, token: str, request: Asked) -> Refusal | None:
         token: the token; empty: there is none, and every request is refused.
         request: the request.
     """
+    if request.is_ambiguous:
+        return Refusal(400, "InvalidRequest", "Content-Length and Transfer-Encoding came together: send one of them")
     if len(request.hosts) != 1 or request.hosts[0].lower() not in access.hosts:
         wanted = " or ".join(sorted(access.hosts))
         return Refusal(421, "MisdirectedRequest", f"this server answers to the host {wanted} only")

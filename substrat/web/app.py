@@ -78,7 +78,8 @@ class Guard:
 
 async def _refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
     kind = "websocket.http" if scope["type"] == "websocket" else "http"
-    headers = [*_RAW_HEADERS, (b"content-type", b"application/json")]
+    # Closed, because where the body of a refused request ends isn't known.
+    headers = [*_RAW_HEADERS, (b"content-type", b"application/json"), (b"connection", b"close")]
     text = streams.encode(failures.body(refusal.type, refusal.message))
     await send({"type": f"{kind}.response.start", "status": refusal.status, "headers": headers})
     await send({"type": f"{kind}.response.body", "body": text})
@@ -184,7 +185,7 @@ async def _body(request: Request) -> Object:
     return found
 
 
-_PAGE_KINDS = {"since": "integer", "limit": "integer", "agent": "string", "filter": "strings"}
+_PAGE_KINDS = {"since": "integer", "journal": "string", "limit": "integer", "agent": "string", "filter": "strings"}
 
 
 def _events(socket: str, open_streams: OpenStreams) -> Endpoint:
@@ -242,7 +243,8 @@ def _wanted(socket: str, params: Object) -> Wanted:
     filters = set(cast("list[str]", params.get("filter", [])))
     if unknown := sorted(filters - {"no-thinking"}):
         raise errors.InvalidParams(f"there is no filter {unknown[0]!r}; there is: no-thinking")
-    return Wanted(socket, cast("str | None", params.get("agent")), cast("int | None", params.get("since")), bool(filters))
+    agent, journal = (cast("str | None", params.get(key)) for key in ("agent", "journal"))
+    return Wanted(socket, agent, cast("int | None", params.get("since")), journal, bool(filters))
 
 
 def _failure(problem: errors.SubstratError) -> Response:

@@ -108,13 +108,18 @@ def _events(event: Object) -> Object:
     """Describe the page of events, which is a stream for who accepts one."""
     page = {
         "type": "object",
-        "required": ["events", "cursor"],
-        "properties": {"events": {"type": "array", "items": event}, "cursor": {"type": "integer"}},
+        "required": ["events", "cursor", "journal"],
+        "properties": {
+            "events": {"type": "array", "items": event},
+            "cursor": {"type": "integer"},
+            "journal": {"type": "string"},
+        },
     }
     responses = _responses("200", page)
     responses["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
     query = {
         "since": ("integer", "the cursor to read after; default: 0 for a page, from now on for a stream"),
+        "journal": ("string", "the id of the cursor's journal, so that another one fails"),
         "limit": ("integer", "how many at most in a page, from 1 to 1000"),
         "agent": ("string", "only this agent's"),
         "filter": ("string", "`no-thinking` leaves `thinking:*` out of a stream"),

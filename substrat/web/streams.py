@@ -81,12 +81,14 @@ class Wanted(NamedTuple):
         socket: the operator socket.
         agent: only those of this agent; None: of all.
         since: the cursor to start after; None: only later ones.
+        journal: the id of the cursor's journal; None: it isn't looked at.
         without_thinking: whether `thinking:*` is left out.
     """
 
     socket: str
     agent: str | None
     since: int | None
+    journal: str | None
     without_thinking: bool
 
 
@@ -105,6 +107,7 @@ class Feed:
         A completed tool call has the member `call`: the cursor and the raw object of the event that started it, or null.
 
         Raises:
+            CursorUnknown: the daemon came back with another state.
             NotFound: the agent was removed while the daemon was away.
         """
         while True:
@@ -155,10 +158,14 @@ async def opened(wanted: Wanted) -> AsyncIterator[Feed]:
     """Subscribe.
 
     Raises:
+        CursorUnknown: the daemon's journal has no such cursor.
         DaemonNotRunning: no daemon listens.
         NotFound: there is no such agent.
     """
-    subscribed = follow(wanted.socket, client=CLIENT, agent=wanted.agent, since=wanted.since, reconnect=float("inf"))
+    subscribed = follow(
+        wanted.socket, client=CLIENT, agent=wanted.agent, since=wanted.since, journal=wanted.journal,
+        reconnect=float("inf"),
+    )  # fmt: skip
     async with subscribed as events:
         yield Feed(wanted, events)
 
@@ -170,7 +177,7 @@ async def send_events(feed: Feed, receive: Receive, send: Send, headers: Headers
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
         taken = True
-        with suppress(errors.NotFound):
+        with suppress(errors.NotFound, errors.CursorUnknown):
             while taken:
                 event = await feed.next()
                 text = b": quiet\n\n" if event is None else _message(event)
@@ -182,8 +189,8 @@ async def send_messages(feed: Feed, socket: WebSocket) -> None:
     """Send one event object a message until the client goes or is too slow."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_closed, socket, tasks.cancel_scope)
-        taken, why = True, "its agent is gone"
-        with suppress(errors.NotFound):
+        taken, why = True, "its agent is gone, or the daemon has another state"
+        with suppress(errors.NotFound, errors.CursorUnknown):
             while taken:
                 event = await feed.next()
                 taken = event is None or await _in_time(socket.send_text(encode(event).decode()))

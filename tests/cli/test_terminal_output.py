@@ -9,13 +9,14 @@ from tests.support.cases import each
 
 LEFT_OUT = [
     b"\x1b]52;c;aGk=\x07", b"\x1b]52;c;?\x1b\\", b"\x1b]052;;aGk=\x07", b"\x1b\x00]5\x002;c;aGk=\x07",
-    b"\xc2\x9d52;c;aGk=\xc2\x9c", b"\x1b]4294967348;c;aGk=\x07", b"\x1b]1337;Copy=:aGk=\x07", b"\x1b]5522;type=read\x1b\\",
+    b"\x9d52;c;aGk=\x9c", b"\x90tmux;\x1b\x1b]52;c;aGk=\x07\x1b\\", b"\xc2\x9d52;c;aGk=\xc2\x9c",
+    b"\x1b]4294967348;c;aGk=\x07", b"\x1b]1337;Copy=:aGk=\x07", b"\x1b]5522;type=read\x1b\\",
     b"\x1b]" + b"0" * 99 + b"52;c;x\x07", b"\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\", b"\x1bP0tmux;x\x1b\\",
     b"\x1bPtmux;\x1b\x1b]52;c;aGk=\x1b\x1b\\\x1b\\", b"\x1bP\x1b]52;c;aGk=\x07\x1b\\", b"\x1b]52;c;aGk=\x18",
     b"\x1b\n\x1b]52;c;a\x07",
 ]  # fmt: skip
 KEPT = [
-    b"plain \xe2\x80\x9d text \xc2\xb5 \xc3\xa4\n", b"\x1b]0;a title\x07", b"\x1b]8;;http://a/\x1b\\link\x1b]8;;\x1b\\",
+    b"plain \xe2\x80\x9d52; text \xc2\xb5 \xc3\xa4\n", b"\x1b]0;a title\x07", b"\x1b]8;;http://a/\x1b\\link\x1b]8;;\x1b\\",
     b"\x1bPq#0;2;0;0;0~-\x1b\\", b"\x1bP+q544e\x1b\\", b"\x1b[31mred\x1b[0m", b"\x1b]52", b"\x1b]521;c\x07",
     b"\x1b(0lqk\x1b(B", b"\x1b]11;?\x07", b"\x1b[?1049h",
 ]  # fmt: skip
@@ -37,7 +38,8 @@ def test_a_sequence_that_is_ended_by_another_ends():
     assert TerminalOutput().take(b"\x1b\x1b]52;c;a\x07]52;c;b\x07") == b"\x1b\x1b\\]52;c;b\x07", "no sequence is left"
 
 
-parts_of_output = st.lists(st.sampled_from([*LEFT_OUT, *KEPT, b"\x1b", b"\\", b"]", b"52;", b"\xc2", b"P"]), max_size=8)
+PIECES = [b"\x1b", b"\\", b"]", b"52;", b"\xc2", b"\x9d", b"\xe2", b"P"]
+parts_of_output = st.lists(st.sampled_from([*LEFT_OUT, *KEPT, *PIECES]), max_size=8)
 
 
 @given(parts_of_output, st.data())

@@ -43,7 +43,8 @@ def test_cursors_grow_for_ever(daemon):
 
 @rule("P-EVENT-3", "P-EVENT-4")
 def test_since_and_pages(wire, running):
-    assert wire.call("events.read") == {"events": [], "cursor": 0}
+    empty = wire.call("events.read")
+    assert empty == {"events": [], "cursor": 0, "journal": empty["journal"]}
     running.run(wire)
     running.run(wire, "bert", prompt="/emit 20 10")
     everything = wire.pages()
@@ -54,8 +55,7 @@ def test_since_and_pages(wire, running):
     of_anna = wire.pages(agent="anna")
     assert {event["agent"] for event in of_anna} == {wire.call("agent.show", agent="anna")["id"]}
     assert wire.call("events.read", agent="anna", since=-2)["events"] == of_anna[-2:]
-    assert wire.call("events.read", since=last) == {"events": [], "cursor": last}
-    assert wire.call("events.read", since=last + 100) == {"events": [], "cursor": last + 100}
+    assert wire.call("events.read", since=last) == empty | {"cursor": last}
     assert wire.call("events.subscribe")["cursor"] == last
     for limit, size in ((7, 7), (1, 1), (0, 1), (-5, 1), (10**6, len(everything))):
         page = wire.call("events.read", limit=limit)
@@ -63,6 +63,26 @@ def test_since_and_pages(wire, running):
         assert page["cursor"] == page["events"][-1]["cursor"]
     assert wire.pages(limit=7) == everything
     assert wire.call("events.subscribe", since=-3)["cursor"] == everything[-4]["cursor"]
+
+
+@rule("P-EVENT-12", "P-EVENT-3")
+def test_a_cursor_is_of_one_journal(daemon):
+    daemon.start()
+    with daemon.wire() as wire:
+        daemon.run(wire)
+        page = wire.call("events.read")
+        journal, newest = page["journal"], page["cursor"]
+    daemon.kill()
+    daemon.start()
+    with daemon.wire() as wire:
+        assert wire.call("events.subscribe", since=newest - 2, journal=journal)["journal"] == journal
+        assert [wire.event(), wire.event()] == page["events"][-2:]
+        assert wire.journals == [journal]
+        for method in ("events.read", "events.subscribe"):
+            for since, of in ((newest + 1, journal), (newest + 1, None), (0, "another")):
+                error = wire.refuse(method, since=since, journal=of)
+                assert error["data"]["type"] == "CursorUnknown"
+                assert f"its newest cursor is {newest};" in error["message"]
 
 
 @rule("P-EVENT-5", "P-EVENT-6", "P-EVENT-8")
@@ -193,14 +213,15 @@ def test_subscriptions_side_by_side(wire, running):
     assert wire.call("events.subscribe", since=0)["subscription"] not in numbers
     with running.wire() as other:
         running.spawn(other)
-        expected = other.pages()
+        expected, journal = other.pages(), other.call("events.read")["journal"]
     numbers = [*numbers[1:], max(numbers) + 1]
     seen: dict[int, list[dict]] = {number: [] for number in numbers}
     while any(len(events) < len(expected) for events in seen.values()):
         params = (wire.notifications.pop(0) if wire.notifications else wire.receive())["params"]
         assert list(params) == ["subscription", "event"]
         seen[params["subscription"]].append(params["event"])
-    assert all(events == expected for events in seen.values())
+    first = expected[0] | {"journal": journal}
+    assert all(events == [first, *expected[1:]] for events in seen.values())
 
 
 @rule("P-SUB-3")
@@ -243,6 +264,7 @@ def test_a_client_that_stops_reading_costs_only_itself(wire, running):
             message = lazy.receive()
             if "id" not in message:
                 got.append(message["params"]["event"])
+        got[0].pop("journal")
         assert got == everything, "everything, later"
         assert lazy.call("agent.list")[0]["name"] == "anna"
 

@@ -27,6 +27,7 @@ class Wire:
         self._unread = b""
         self._number = 0
         self.notifications: list[dict[str, Any]] = []
+        self.journals: list[str] = []
         try:
             # Blocking, or a full backlog would refuse it at once (connect(2), EAGAIN); SO_SNDTIMEO bounds that (unix(7)).
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(PATIENCE), 0))
@@ -116,11 +117,14 @@ class Wire:
         return answer["id"], answer["error"]["data"]["type"]
 
     def event(self) -> dict[str, Any]:
-        """The next event of the connection's only subscription."""
+        """The next event of the connection's only subscription; the journal's id of the first one goes to `journals`."""
         message = self.notifications.pop(0) if self.notifications else self.receive()
         assert message is not None, "the connection ended"
         assert message["method"] == "event"
-        return message["params"]["event"]
+        event = message["params"]["event"]
+        if "journal" in event:
+            self.journals.append(event.pop("journal"))
+        return event
 
     def events_until(self, kind: str) -> list[dict[str, Any]]:
         """The next events up to one of a kind."""

@@ -34,6 +34,7 @@ def test_what_is_asked_rightly_may():
     assert refused(origins=()) is None  # a script
     assert refused(verb="GET", kind="") is None
     assert refused(path="/", verb="GET", tokens=(), kind="") is None
+    assert refused(is_ambiguous=True) == 400
 
 
 def test_each_rule_refuses_by_itself():

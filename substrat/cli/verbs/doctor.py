@@ -39,6 +39,8 @@ _MARKS = {"good": ("✓", output.GREEN), "weaker": ("!", output.YELLOW), "broken
 def run(arguments: Arguments) -> int:
     """Print the findings and return the exit status."""
     if (name := arguments.value("network")) is not None:
+        if arguments.flag("bell"):
+            raise arguments.command.wrong("--network and --bell came together; give one of them")
         return _try_network(name, as_json=arguments.json)
     if arguments.flag("bell"):
         return _ring(as_json=arguments.json)

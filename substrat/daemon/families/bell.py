@@ -191,7 +191,7 @@ class Bell:
         async with self._at_once:
             points.before("bell rung")
             try:
-                done = await helper.run(words, self._environment, given=given, seconds=_LONGEST_S, gently=False)
+                done = await helper.run(words, self._environment, given=given, seconds=_LONGEST_S, gently=False, quiet=True)
                 code, errors = done.returncode, done.stderr
             except helper.TookTooLong as problem:
                 code, errors = None, problem.errors

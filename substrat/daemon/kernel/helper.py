@@ -58,6 +58,7 @@ async def run(
     given: bytes = b"",
     seconds: float = math.inf,
     gently: bool = True,
+    quiet: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program, and return its exit status, and what it had printed when it ended.
 
@@ -71,6 +72,7 @@ async def run(
         given: its standard input.
         seconds: the longest that it may take.
         gently: whether it is asked to end first, and killed some seconds later; else it is killed at once.
+        quiet: whether its output goes nowhere, so that what it leaves behind can go on printing; its errors are read.
 
     Raises:
         OSError: it can't be started.
@@ -79,7 +81,7 @@ async def run(
     """
     source = descriptors.readable(given)
     try:
-        started = _start(command, environment, files, source)
+        started = _start(command, environment, files, source, subprocess.DEVNULL if quiet else subprocess.PIPE)
     finally:
         os.close(source)
     done = None
@@ -92,7 +94,7 @@ async def run(
                 with trio.move_on_after(2 * _GRACE_S, shield=True):
                     await _end(started.child, started.pidfd, gently=gently)
     if done is None:
-        raise TookTooLong(bytes(started.printed[1][1]))
+        raise TookTooLong(bytes(started.printed[-1][1]))
     return done
 
 
@@ -131,7 +133,9 @@ def _closing(started: Waiting) -> Iterator[None]:
 async def _ended(started: Waiting) -> subprocess.CompletedProcess[bytes]:
     if not await collect(started.printed, started.pidfd):
         raise SandboxFailed(f"{started.command[0]} printed more than {MOST >> 20} MiB")
-    output, errors = (bytes(into) for _, into in started.printed)
+    output, errors = b"", bytes(started.printed[-1][1])
+    if len(started.printed) > 1:
+        output = bytes(started.printed[0][1])
     return subprocess.CompletedProcess(started.command, started.child.wait(), output, errors)
 
 
@@ -161,11 +165,13 @@ async def collect(pipes: Sequence[tuple[int, bytearray]], ended: int | None = No
     return all(len(into) <= MOST for _, into in pipes)
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str], files: Sequence[int], given: int) -> Waiting:
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], files: Sequence[int], given: int, output: int = subprocess.PIPE
+) -> Waiting:
     """Start it, and open a pidfd for it; this comes back when it is executing, after about a millisecond (vfork)."""
     child = subprocess.Popen(
         command, env=environment, pass_fds=files, process_group=0,
-        stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdin=given, stdout=output, stderr=subprocess.PIPE,
     )  # fmt: skip
     pipes = tuple(stream.fileno() for stream in (child.stdout, child.stderr) if stream is not None)
     for pipe in pipes:

@@ -118,6 +118,10 @@ class EventQueries(Database):
         ).fetchone()
         return readable_event(row) if row is not None else None
 
+    def journal_id(self) -> str:
+        """Return the id of the journal whose cursors these are."""
+        return str(self._db.execute("SELECT id FROM journal").fetchone()[0])
+
     def last_cursor(self) -> int:
         """Return the newest event's cursor, 0 when there was none yet."""
         row = self._db.execute(

@@ -23,6 +23,7 @@ from substrat.daemon.state.event_json import EncodedEvent, EventJson, encode, ev
 from substrat.daemon.state.event_lines import LineReader
 from substrat.daemon.state.followers import Followers
 from substrat.daemon.state.rows import EventRow
+from substrat.errors import CursorUnknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -106,6 +107,7 @@ class Journal:
         self._recent: deque[EncodedEvent] = deque()
         self._recent_bytes = 0
         self._forgotten = store.last_cursor()
+        self.id = store.journal_id()
         self._open = False
         self.followers = Followers()
         self._archives = Archives()
@@ -265,10 +267,24 @@ class Journal:
             return found
         return self._from_disk(self._store.events_after(cursor, agent, limit))
 
-    def start_of(self, since: int | None, agent: str | None) -> int:
-        """Translate a client's `since`: None is now, negative counts from the end."""
+    def start_of(self, since: int | None, agent: str | None, journal: str | None = None) -> int:
+        """Translate a client's `since`: None is now, negative counts from the end.
+
+        Args:
+            since: the cursor to start after.
+            agent: the agent whose events are counted.
+            journal: the id of the journal that the client has the cursor from; None: it doesn't say.
+
+        Raises:
+            CursorUnknown: the cursor is another journal's, or none that an event has had yet.
+        """
+        newest = f"its newest cursor is {self.last_cursor}; start there, or at 0, the beginning"
+        if journal not in {None, self.id}:
+            raise CursorUnknown(f"the daemon's journal is {self.id}, not {journal}: {newest}")
         if since is None:
             return self.last_cursor
+        if since > self.last_cursor:
+            raise CursorUnknown(f"the journal {self.id} has no cursor {since}: {newest}")
         return since if since >= 0 else self._store.cursor_before_last(-since, agent)
 
     def said(self, agent: str, turn: str) -> list[str]:

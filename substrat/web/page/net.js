@@ -116,8 +116,6 @@ export const refreshAgents = coalesced(async () => {
 
 function takeList(list) {
   const there = new Set(list.map((agent) => agent.id));
-  // Another daemon's state: its cursors aren't ours.
-  if (agents.size && list.length && !list.some((agent) => agents.has(agent.id))) location.reload();
   for (const id of agents.keys()) if (!there.has(id)) agents.delete(id);
   for (const agent of list) agents.set(agent.id, { ...agents.get(agent.id), ...agent });
 }
@@ -156,6 +154,9 @@ export async function live() {
     try {
       const newest = await call("/events?since=-1&limit=1");
       state.cursor ??= newest.cursor;
+      state.journal ??= newest.journal;
+      // The daemon's state was made anew: its cursors aren't those that the page has.
+      if (state.journal !== newest.journal) location.reload();
       refreshAll();
       views.start();
       await follow(() => {
@@ -199,7 +200,8 @@ export async function heartbeat() {
 
 function follow(begun) {
   return new Promise((resolve) => {
-    const socket = new WebSocket(`ws${location.protocol.slice(4)}//${location.host}/api/v1/stream?since=${state.cursor}`, [
+    const from = `since=${state.cursor}&journal=${state.journal}`;
+    const socket = new WebSocket(`ws${location.protocol.slice(4)}//${location.host}/api/v1/stream?${from}`, [
       "substrat.v1",
       `token.${state.token}`,
     ]);

@@ -45,12 +45,13 @@ export const asked = new Set(); // ids of the agents whose urgent attention was 
 /**
  * Values that are replaced as wholes.
  *
- * @type {{ token: string | null, cursor: number | null, all_touched: boolean, is_open: boolean, inbox: any[],
+ * @type {{ token: string | null, cursor: number | null, journal: string | null, all_touched: boolean, is_open: boolean, inbox: any[],
  *   filter: string, as_tree: boolean, view: string, opened: any }}
  */
 export const state = {
   token: null,
   cursor: null, // of the last event taken
+  journal: null, // the id of its journal
   all_touched: true,
   is_open: false, // the stream
   inbox: [],

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from substrat.daemon.servers.rpc import ClientConnection
     from substrat.daemon.state.events import Journal
 
+_JOURNAL = "the id of the journal that has the cursor `since`, which fails in another one; default: not looked at"
 MAX_PAGE = 1000
 """Events in a page: a client that reads on page by page spends its time on events, not on requests."""
 _FEED_BYTES = 64 * 1024
@@ -35,15 +36,16 @@ class EventsRead(OperatorRequest, frozen=True):
         about(f"how many at most, from 1 to {MAX_PAGE}; default: {MAX_PAGE}; a number outside counts as the nearest"),
     ] = MAX_PAGE
     lines: Annotated[bool, about("add `line` and `line_size` to events")] = False
+    journal: Annotated[str | None, about(_JOURNAL)] = None
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         journal, agent = services.registry.journal, _agent_id(services, self.agent)
-        cursor = journal.start_of(self.since, agent)
+        cursor = journal.start_of(self.since, agent, self.journal)
         limit = max(1, min(MAX_PAGE, self.limit))
         events = await journal.read(cursor, agent, limit, slices.PAGE_BYTES, lines=self.lines)
         cursor = events[-1].cursor if events else cursor
         page = b",".join(event.json for event in events)
-        return Encoded([b'{"events":[', page, b'],"cursor":%d}' % cursor])
+        return Encoded([b'{"events":[', page, b'],"cursor":%d,"journal":"%b"}' % (cursor, journal.id.encode())])
 
 
 class AgentWhy(OperatorRequest, frozen=True):
@@ -72,12 +74,13 @@ class EventsSubscribe(OperatorRequest, frozen=True):
     agent: Annotated[str | None, about("only this agent's events; default: all agents'")] = None
     since: Annotated[Integer | None, about("the cursor to start after; default: the newest event's")] = None
     lines: Annotated[bool, about("add `line` and `line_size` to events")] = False
+    journal: Annotated[str | None, about(_JOURNAL)] = None
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         journal, agent = services.registry.journal, _agent_id(services, self.agent)
-        start = journal.start_of(self.since, agent)
+        start = journal.start_of(self.since, agent, self.journal)
         number = connection.subscribe(lambda number: _follow(connection, number, journal, start, agent, lines=self.lines))
-        return {"subscription": number, "cursor": start}
+        return {"subscription": number, "cursor": start, "journal": journal.id}
 
 
 class EventsUnsubscribe(OperatorRequest, frozen=True):
@@ -100,7 +103,8 @@ def _agent_id(services: Services, name: str | None) -> str | None:
 async def _follow(
     connection: ClientConnection, number: int, journal: Journal, cursor: int, agent: str | None, *, lines: bool
 ) -> None:
-    """Send every event after a cursor, at the speed of the client."""
+    """Send every event after a cursor, the first one with the journal's id, at the speed of the client."""
+    first = b',"journal":"%b"}' % journal.id.encode()
     head = b'{"jsonrpc":"2.0","method":"event","params":{"subscription":%d,"event":' % number
     with journal.followers.following(agent) as next_event:
         while True:
@@ -111,7 +115,10 @@ async def _follow(
                 async with connection.room_for_page():
                     events = await journal.read(cursor, agent, _FEED_EVENTS, _FEED_BYTES, lines=lines)
                     if events:
-                        await connection.send(b"".join(head + event.json + b"}}\n" for event in events))
+                        parts = [event.json for event in events]
+                        parts[0] = parts[0][:-1] + first
+                        first = b"}"
+                        await connection.send(b"".join(head + part + b"}}\n" for part in parts))
                 if not events:
                     break
                 cursor = events[-1].cursor
