@@ -19,8 +19,8 @@ ROOMS: dict[str, int] = {
     "mcp_server": 800,
     "sandbox": 1700,
     "substrat": 1100,
-    "substrat/cli": 5750,
-    "substrat/client": 550,
+    "substrat/cli": 5760,
+    "substrat/client": 570,
     "substrat/core": 0,
     "substrat/core/agents": 1550,
     "substrat/core/diagnosis": 250,
@@ -47,7 +47,7 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 2150,
     "substrat/web": 850,
     "substrat/web/page": 2400,
-    "tests": 53000,
+    "tests": 53050,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480

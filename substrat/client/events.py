@@ -170,7 +170,7 @@ class Events:
         """
         connection = TaskConnection(await open_stream(self._path), self._client, self._path)
         try:
-            order = {"agent": self._agent, "since": since, "journal": self._journal}
+            order: dict[str, object] = {"agent": self._agent, "since": since, "journal": self._journal}
             answer = await connection.answer(await connection.submit("events.subscribe", order))
             self._cursor = _cursor(answer)
             self._journal = cast("dict[str, str]", answer).get("journal")  # a daemon from before an upgrade has none

@@ -28,7 +28,8 @@ def until(socket, kind):
 
 
 def unpaired(event):
-    return {name: value for name, value in event.items() if name != "call"}
+    """What the journal has of an event: without what a stream adds."""
+    return {name: value for name, value in event.items() if name not in {"call", "journal"}}
 
 
 def test_both_streams_have_the_events_of_the_journal(web, daemon, anna):
@@ -39,6 +40,12 @@ def test_both_streams_have_the_events_of_the_journal(web, daemon, anna):
     middle = stored[3]["cursor"]
     with EventSource(web, "?since=0&agent=anna", **{"Last-Event-ID": str(middle)}) as source:
         assert unpaired(source.next()) == stored[4]
+    journal = web.get("/events?since=-1")["journal"]
+    with EventSource(web, f"?since=0&journal={journal}") as source:
+        assert source.next()["journal"] == journal
+    for query in (f"since={10**6}", "since=0&journal=another"):
+        refused = web.ask(f"/api/v1/events?{query}", Accept="text/event-stream")
+        assert (refused.status, refused.error) == (409, "CursorUnknown")
 
 
 def test_a_stream_without_a_cursor_has_only_later_events(web, daemon, anna):
@@ -75,7 +82,7 @@ def test_calls_that_never_began_are_not_sought_for_ever(web, daemon, monkeypatch
     monkeypatch.setattr(Client, "read_events", counted)
 
     async def follow():
-        async with streams.opened(streams.Wanted(str(daemon.socket), "eve", 0, without_thinking=False)) as feed:
+        async with streams.opened(streams.Wanted(str(daemon.socket), "eve", 0, None, without_thinking=False)) as feed:
             while (event := await feed.next()) and event["kind"] != "turn:ended":
                 if event["kind"] == "tool-call-completed":
                     calls.append(event["call"])

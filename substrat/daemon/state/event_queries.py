@@ -119,7 +119,8 @@ class EventQueries(Database):
         return readable_event(row) if row is not None else None
 
     def journal_id(self) -> str:
-        """Return the id of the journal whose cursors these are."""
+        """Return the id of the journal whose cursors these are; a new one where a damaged one was set aside."""
+        self._db.execute("INSERT INTO journal SELECT lower(hex(randomblob(16))) WHERE NOT EXISTS (SELECT 1 FROM journal)")
         return str(self._db.execute("SELECT id FROM journal").fetchone()[0])
 
     def last_cursor(self) -> int:

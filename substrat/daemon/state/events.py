@@ -107,7 +107,8 @@ class Journal:
         self._recent: deque[EncodedEvent] = deque()
         self._recent_bytes = 0
         self._forgotten = store.last_cursor()
-        self.id = store.journal_id()
+        with store.transaction(urgent=True):  # no daemon starts without it
+            self.id = store.journal_id()
         self._open = False
         self.followers = Followers()
         self._archives = Archives()

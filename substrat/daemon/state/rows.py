@@ -262,6 +262,8 @@ MOUNT_POINTS: Table[Any] = Table("mount_points", columns={"path": PATH})
 """Placeholders that were made in a workspace to be mounted over."""
 WORKED_IN: Table[Any] = Table("worked_in", columns={"root": PATH, "borrowed": NAMES})
 """Directories in which agents have worked in place, and the objects that repositories there borrowed before."""
+JOURNAL: Table[Any] = Table("journal", columns={"id": IDENTIFIER})
+"""The id of the journal whose cursors the events have; one row."""
 DAMAGED: Table[Any] = Table("damaged", columns={
     "id": COUNT, "time": MOMENT, "agent": or_null(WORDS), "origin": WORDS, "reason": PROSE, "row": PROSE,
 })  # fmt: skip
@@ -269,7 +271,7 @@ DAMAGED: Table[Any] = Table("damaged", columns={
 
 TABLES: tuple[Table[Any], ...] = (
     AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LEFT_REFS, LANDINGS, WAITS, GATES, TOTALS,
-    DROPPED_TURNS, REMOVED_AGENTS, MOUNT_POINTS, WORKED_IN, DAMAGED,
+    DROPPED_TURNS, REMOVED_AGENTS, MOUNT_POINTS, WORKED_IN, JOURNAL, DAMAGED,
 )  # fmt: skip
 """Every table of the newest schema."""
 

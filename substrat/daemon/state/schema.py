@@ -272,10 +272,7 @@ MIGRATIONS = (
     ALTER TABLE findings ADD COLUMN closed_at REAL;
     """,
     "ALTER TABLE removed_agents ADD COLUMN last INTEGER NOT NULL DEFAULT 0;",
-    """
-    CREATE TABLE journal (id TEXT NOT NULL) STRICT;
-    INSERT INTO journal VALUES (lower(hex(randomblob(16))));
-    """,
+    "CREATE TABLE journal (id TEXT NOT NULL) STRICT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)
