@@ -201,6 +201,7 @@ class Asked(OperatorMethods):
                 said[0].pop("parent")  # its parent may be gone, and with it the root of its family
                 said[0].pop("family")
                 said[0]["shares"] = [share for share in said[0].get("shares", []) if share["agent"] in OTHERS]
+                said[-1].pop("journal")  # its id may be what is damaged
                 found[agent["name"]] = said
         events, cursor = [], 0
         while (page := await self.ask("events.read", since=cursor, limit=50))["events"]:
