@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Feed:
-    """Events after a cursor, each exactly once and in order.
+    """The events of some agents, or of all; each agent's exactly once and in order, and all in order where they are past.
 
     `past` gives the events there are, `follow` also those that come; `follow` flushes standard output whenever the next
     one isn't at hand yet.
 
     Args:
         connection: the conversation with the daemon; it is opened again while following, and closed by `close`.
-        agent: only this agent's: its id, because a name may pass to another agent.
-        since: the cursor to start after; negative counts from the end.
-        lines: whether to ask for the agent's own bytes.
+        agents: their ids, because a name may pass to another agent; None: all there are.
+        since: the cursor to start after; negative counts from each agent's end.
+        lines: whether to ask for the agents' own bytes.
         before_notice: called before a notice is written to standard error, to end a line that is under way.
         on_quiet: called while following, once after each event that no other follows within `QUIET_S`.
     """
@@ -36,7 +36,7 @@ class Feed:
     def __init__(
         self,
         connection: Connection,
-        agent: str | None,
+        agents: Sequence[str] | None,
         since: int,
         *,
         lines: bool = False,
@@ -44,8 +44,7 @@ class Feed:
         on_quiet: Callable[[], object] = lambda: None,
     ) -> None:
         self._connection = connection
-        self._agent = agent
-        self._cursor = since
+        self._cursors: dict[str | None, int] = dict.fromkeys((None,) if agents is None else agents, since)
         self._journal: object = None
         self._lines = lines or None
         self._on_quiet = on_quiet
@@ -64,116 +63,13 @@ class Feed:
         return {str(agent["id"]): str(agent["name"]) for agent in agents}
 
     def past(self) -> Iterator[Event]:
-        """Give all events there are."""
-        while True:
-            page = self._connection.call_object(
-                "events.read", agent=self._agent, since=self._cursor, journal=self._journal, lines=self._lines
-            )
-            self._journal = page.get("journal")
-            found = page.get("events")
-            if not isinstance(found, list) or not found:
-                return
-            for event in found:
-                yield event
-                # Only now it was consumed: `Feeds` holds one event of each feed in hand.
-                self._cursor = _cursor(event)
-            self._cursor = _cursor(page)
-
-    @property
-    def cursor(self) -> int:
-        """The cursor after which the next event comes."""
-        return self._cursor
-
-    def follow(self) -> Iterator[Event]:
-        """Give all events there are and will be.
-
-        It ends when the one agent that is followed is ended and everything was given, or when the agent is removed.
-        A daemon that goes away is waited for.
-
-        Raises:
-            DaemonNotRunning: no daemon came back.
-        """
-        first = True
-        while True:
-            try:
-                yield from self._live()
-            except errors.ConnectionLost:
-                self._outage.reconnect()
-            except errors.NotFound:
-                if first:
-                    raise
-                return
-            else:
-                return
-            first = False
-
-    def _live(self) -> Iterator[Event]:
-        """Follow over one connection; returns when there is nothing more to come."""
-        connection = self._connection
-        order = {"agent": self._agent, "since": self._cursor, "journal": self._journal, "lines": self._lines}
-        start = connection.submit("events.subscribe", order)
-        end = None
-        if self._agent is not None:
-            end = connection.submit("agent.wait", {"agents": [self._agent], "until": ["ended"]})
-        # What `since` counted from the end is a place now, so that the next connection starts there.
-        begun = as_object("events.subscribe", connection.answer(start))
-        self._cursor, self._journal = _cursor(begun), begun.get("journal")
-        self._outage.over()
-        for event in _arrivals(connection, end, self._on_quiet):
-            self._cursor = _cursor(event)
-            yield event
-        if end is not None:
-            yield from self._rest(end)
-
-    def _rest(self, end: int) -> Iterator[Event]:
-        """Give the events of an ended agent that the subscription hasn't brought; none if the agent was removed."""
-        try:
-            self._connection.take_answer(end)
-            yield from self.past()
-        except errors.NotFound:
-            return
-
-
-class Feeds:
-    """The events of several agents; each agent's exactly once and in order, and all in order where they are past.
-
-    Args:
-        connection: the conversation with the daemon; `close` closes it.
-        agents: the agents' ids.
-        since: the cursor to start after; negative counts from each agent's end.
-        lines: whether to ask for the agents' own bytes.
-        before_notice: as for `Feed`.
-        on_quiet: as for `Feed`.
-    """
-
-    def __init__(
-        self,
-        connection: Connection,
-        agents: Sequence[str],
-        since: int,
-        *,
-        lines: bool = False,
-        before_notice: Callable[[], object] = lambda: None,
-        on_quiet: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._connection = connection
-        self._lines = lines or None
-        self._cursors = dict.fromkeys(agents, since)
-        self._on_quiet = on_quiet
-        self._outage = Outage(connection, before_notice)
-
-    def close(self) -> None:
-        """Close the connection in use."""
-        self._connection.__exit__()
-
-    def past(self) -> Iterator[Event]:
         """Give all events there are, in the order in which they happened."""
+        if len(self._cursors) == 1:
+            yield from self._noted(self._pages(*self._cursors.items()))
+            return
         import heapq
 
-        feeds = [Feed(self._connection, agent, since, lines=bool(self._lines)) for agent, since in self._cursors.items()]
-        for event in heapq.merge(*(feed.past() for feed in feeds), key=_cursor):
-            self._note(event)
-            yield event
+        yield from self._noted(heapq.merge(*map(self._pages, self._cursors.items()), key=_cursor))
 
     def follow(self) -> Iterator[Event]:
         """Give all events there are and will be, until every agent is ended or removed and everything was given.
@@ -187,7 +83,7 @@ class Feeds:
             try:
                 yield from self.past()
                 sys.stdout.flush()
-                yield from self._live()
+                yield from self._noted(self._live())
                 yield from self.past()
             except errors.ConnectionLost:
                 self._outage.reconnect()
@@ -196,22 +92,40 @@ class Feeds:
             else:
                 return
 
+    def _pages(self, whose: tuple[str | None, int]) -> Iterator[Event]:
+        """Give the events there are of one agent, after a cursor."""
+        agent, since = whose
+        while True:
+            page = self._connection.call_object(
+                "events.read", agent=agent, since=since, journal=self._journal, lines=self._lines
+            )
+            self._journal = page.get("journal")
+            found = page.get("events")
+            if not isinstance(found, list) or not found:
+                return
+            yield from found
+            since = _cursor(page)
+
     def _live(self) -> Iterator[Event]:
         """Give the events that come over one connection, until every agent is ended."""
         connection = self._connection
         for agent, cursor in self._cursors.items():
             # What `since` counted from the end is a place now: everything before it was given.
-            order: dict[str, object] = {"agent": agent, "since": max(0, cursor), "lines": self._lines}
+            order = {"agent": agent, "since": max(0, cursor), "journal": self._journal, "lines": self._lines}
             connection.answer(connection.submit("events.subscribe", order))
-        end = connection.submit("agent.wait", {"agents": list(self._cursors), "until": ["ended"]})
+        end = None
+        if None not in self._cursors:
+            end = connection.submit("agent.wait", {"agents": list(self._cursors), "until": ["ended"]})
         self._outage.over()
-        for event in _arrivals(connection, end, self._on_quiet):
-            self._note(event)
-            yield event
-        connection.take_answer(end)
+        yield from _arrivals(connection, end, self._on_quiet)
+        if end is not None:
+            connection.take_answer(end)
 
-    def _note(self, event: Event) -> None:
-        self._cursors[str(event.get("agent"))] = _cursor(event)
+    def _noted(self, events: Iterator[Event]) -> Iterator[Event]:
+        """Give events, and note each once it was consumed, so that a new connection goes on behind it."""
+        for event in events:
+            yield event
+            self._cursors[None if None in self._cursors else str(event.get("agent"))] = _cursor(event)
 
     def _drop_removed(self) -> None:
         """Go on without the agents that were removed; over a new connection, because this one has subscriptions."""

@@ -8,7 +8,7 @@ import pytest
 
 from substrat import __version__, errors
 from substrat.cli.connection import Connection, as_list, as_object
-from substrat.cli.follow import Feed, Feeds
+from substrat.cli.follow import Feed
 from substrat.protocol import framing
 
 
@@ -187,61 +187,40 @@ def test_past_events_are_read_to_the_empty_page(fake, event):
     feed.close()
 
 
-def test_following_goes_on_across_a_restart_of_the_daemon(fake, event, capsys):
-    orders = []
+def test_following_goes_on_across_a_restart_and_gives_each_event_once(fake, event, capsys):
+    texts = ["before", "live", "after", "last"]
+    events = [event("user", text, cursor=cursor, agent="a") for cursor, text in enumerate(texts, 11)]
+    stored, orders, reads = events[:1], [], []
 
     def serve(peer):
         peer.greet()
-        subscribe, wait = peer.read(), peer.read()
-        orders.append(subscribe["params"])
-        peer.answer(subscribe, {"subscription": 1, "cursor": 10})
-        if len(orders) == 1:
-            peer.event(1, event("user", "before", cursor=11))
-            return
-        peer.event(1, event("user", "after", cursor=12))
-        peer.answer(wait, [])
-        read = peer.read()
-        assert (read["method"], read["params"]["since"]) == ("events.read", 12)
-        peer.answer(read, {"events": [event("turn:ended", "last", cursor=13)], "cursor": 13})
-        peer.answer(peer.read(), {"events": [], "cursor": 13})
+        while (request := peer.read()) is not None:
+            since = request["params"].get("since", 0)
+            if request["method"] == "events.read":
+                reads.append(since)
+                found = [one for one in stored if one["cursor"] > since]
+                peer.answer(request, {"events": found, "cursor": max(since, *(one["cursor"] for one in stored))})
+            elif request["method"] == "events.subscribe":
+                orders.append(request["params"])
+                peer.answer(request, {"subscription": 1, "cursor": since})
+                peer.event(1, events[len(orders)])
+                stored[:] = events[: len(orders) + 1]
+                if len(orders) == 1:
+                    return
+            else:
+                stored[:] = events
+                peer.answer(request, [])
 
     fake(serve)
-    feed = Feed(Connection(), "a", -20)
-    assert [found["text"] for found in feed.follow()] == ["before", "after", "last"]
+    feed = Feed(Connection(), ["a"], -20)
+    assert [found["text"] for found in feed.follow()] == texts
     feed.close()
-    assert orders == [{"agent": "a", "since": -20}, {"agent": "a", "since": 11}]
+    assert reads[0] == -20
+    assert orders == [{"agent": "a", "since": 11}, {"agent": "a", "since": 12}]
     assert "waiting up to 30 s for it to come back" in capsys.readouterr().err
 
 
-def test_an_event_that_came_before_the_daemon_went_away_is_given_once(fake, event):
-    said = event("user", "hi", cursor=11, agent="a")
-    connections = []
-
-    def serve(peer):
-        connections.append(peer)
-        peer.greet()
-        while (request := peer.read()) is not None:
-            params = request["params"]
-            if request["method"] == "events.read":
-                lasting = [said] if len(connections) > 1 and params["agent"] == "a" and params["since"] < 11 else []
-                peer.answer(request, {"events": lasting, "cursor": max(params["since"], 11 if lasting else 0)})
-            elif request["method"] == "agent.wait":
-                peer.answer(request, [])
-            elif len(connections) > 1:
-                peer.answer(request, {"subscription": 1, "cursor": params["since"]})
-            elif params["agent"] == "a":
-                peer.answer(request, {"subscription": 1, "cursor": 0})
-                peer.event(1, said)
-            else:
-                return
-
-    fake(serve)
-    feeds = Feeds(Connection(), ["a", "b"], 0)
-    assert list(feeds.follow()) == [said]
-    feeds.close()
-
-
-def test_an_outage_is_told_once_however_many_connections_it_costs(fake, event, capsys):
+def test_an_outage_is_told_once_however_many_connections_it_costs(fake, capsys):
     served = []
 
     def serve(peer):
@@ -250,15 +229,19 @@ def test_an_outage_is_told_once_however_many_connections_it_costs(fake, event, c
             # A daemon that dies or starts may take a connection and close it at once.
             return
         peer.greet()
-        subscribe, wait = peer.read(), peer.read()
-        peer.answer(subscribe, {"subscription": 1, "cursor": 10})
-        if len(served) > 1:
-            peer.fail(wait, errors.NotFound("removed"))
-            peer.read()
+        while (request := peer.read()) is not None:
+            if request["method"] == "events.read":
+                peer.answer(request, {"events": [], "cursor": 10})
+            elif request["method"] == "events.subscribe":
+                peer.answer(request, {"subscription": 1, "cursor": 10})
+            elif len(served) == 1:
+                return
+            else:
+                peer.answer(request, [])
 
     fake(serve)
     ended = []
-    feed = Feed(Connection(), "a", 0, before_notice=lambda: ended.append("line"))
+    feed = Feed(Connection(), ["a"], 0, before_notice=lambda: ended.append("line"))
     assert list(feed.follow()) == []
     feed.close()
     assert len(served) == 4
@@ -266,21 +249,18 @@ def test_an_outage_is_told_once_however_many_connections_it_costs(fake, event, c
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_following_a_removed_agent_ends_and_an_unknown_one_is_an_error(fake):
-    missing = errors.NotFound("there is no a")
-    fake({"events.subscribe": {"subscription": 1, "cursor": 1}, "agent.wait": missing})
-    feed = Feed(Connection(), "a", 0)
-    assert list(feed.follow()) == []
+def test_following_goes_on_without_an_agent_that_is_removed(fake, event):
+    said, missing = event("user", "hi", cursor=1, agent="b"), errors.NotFound("there is no a")
+    pages = {("b", 0): [said]}
+    daemon = fake({
+        "events.read": lambda asked: {"events": pages.get((asked["agent"], asked["since"]), []), "cursor": 1},
+        "events.subscribe": lambda params: missing if params["agent"] == "a" else {"subscription": 1, "cursor": 1},
+        "agent.list": [{"id": "b"}], "agent.wait": [],
+    })  # fmt: skip
+    feed = Feed(Connection(), ["a", "b"], 0)
+    assert list(feed.follow()) == [said]
     feed.close()
-
-
-def test_following_an_unknown_agent_is_an_error(fake):
-    missing = errors.NotFound("there is no a")
-    fake({"events.subscribe": missing, "agent.wait": missing})
-    feed = Feed(Connection(), "a", 0)
-    with pytest.raises(errors.NotFound):
-        list(feed.follow())
-    feed.close()
+    assert [call["agents"] for call in daemon.calls("agent.wait")] == [["b"]]
 
 
 def test_an_event_without_a_cursor_is_another_version(fake):

@@ -7,7 +7,7 @@ import sys
 
 from substrat.cli import many, output, wrapping
 from substrat.cli.connection import Connection
-from substrat.cli.follow import Feed, Feeds
+from substrat.cli.follow import Feed
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.render import Chorus, Renderer
 from substrat.cli.table import VERBS
@@ -150,14 +150,12 @@ def _renderer(agents: list[Agent], *, several: bool, midway: bool) -> Renderer |
 def _feed(
     connection: Connection, agents: list[Agent], since: int, renderer: Renderer | Chorus, write: Callable[[str], None],
     *, raw: bool, silent: bool,
-) -> Feed | Feeds:  # fmt: skip
+) -> Feed:  # fmt: skip
     """Make the feed of the agents' events; `silent` when the renderer isn't used."""
     interrupt = renderer.interrupt if isinstance(renderer, Renderer) and not silent else str
     on_quiet = pausing(renderer, write) if not silent else str
     ids = [str(agent["id"]) for agent in agents]
-    if len(ids) == 1:
-        return Feed(connection, ids[0], since, lines=raw, before_notice=lambda: write(interrupt()), on_quiet=on_quiet)
-    return Feeds(connection, ids, since, lines=raw, on_quiet=on_quiet)
+    return Feed(connection, ids, since, lines=raw, before_notice=lambda: write(interrupt()), on_quiet=on_quiet)
 
 
 def _put_lines(events: Iterator[Event]) -> None:

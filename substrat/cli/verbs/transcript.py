@@ -81,7 +81,7 @@ def _find(
     """
     turns = {str(turn["id"]): turn for turn in _turns(connection, agent)}
     only = _only(number, list(turns.values()), agent)
-    return agent, turns, _steps(Feed(connection, str(agent["id"]), 0), only, lost)
+    return agent, turns, _steps(Feed(connection, [str(agent["id"])], 0), only, lost)
 
 
 def _put(
