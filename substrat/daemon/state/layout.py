@@ -10,7 +10,7 @@ import fcntl
 import os
 import shutil
 from contextlib import suppress
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from sandbox.spec import NetworkMode
 from substrat.core.programs.table import CURSOR
@@ -48,31 +48,37 @@ def copy_of(database: str) -> str:
     return os.path.join(os.path.dirname(database), "backup", os.path.basename(database))
 
 
-class Layout(NamedTuple):
+class _Path:
+    """The path of something in one of an object's directories, as an attribute of the object.
+
+    Args:
+        name: its name there.
+        directory: the attribute that has the directory.
+    """
+
+    def __init__(self, name: str, directory: str = "root") -> None:
+        self._name = name
+        self._directory = directory
+
+    def __get__(self, owner: object, _: object) -> str:
+        return os.path.join(getattr(owner, self._directory), self._name)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
     """The directories of one daemon."""
 
     state: str
     runtime: str
 
-    @property
-    def agents(self) -> str:
-        """Where the agents' directories are."""
-        return os.path.join(self.state, "agents")
-
-    @property
-    def trash(self) -> str:
-        """Directories that are about to be deleted."""
-        return os.path.join(self.state, "trash")
-
-    @property
-    def trees(self) -> str:
-        """Where agents' private clones are, unless `clone.dir` says otherwise."""
-        return os.path.join(self.state, "trees")
-
-    @property
-    def shared(self) -> str:
-        """Where the directories that families share are."""
-        return os.path.join(self.state, "shared")
+    agents = _Path("agents", "state")
+    """Where the agents' directories are."""
+    trash = _Path("trash", "state")
+    """Directories that are about to be deleted."""
+    trees = _Path("trees", "state")
+    """Where agents' private clones are, unless `clone.dir` says otherwise."""
+    shared = _Path("shared", "state")
+    """Where the directories that families share are."""
 
     def shared_by(self, family: str) -> str:
         """Return the directory that a family shares, given the id of its root.
@@ -81,20 +87,14 @@ class Layout(NamedTuple):
         """
         return os.path.join(self.shared, family, "files")
 
-    @property
-    def damaged(self) -> str:
-        """Files that couldn't be read and were set aside."""
-        return os.path.join(self.state, "damaged")
-
-    @property
-    def authorities(self) -> str:
-        """The certificate authorities that agents trust, where a company has its own."""
-        return os.path.join(self.state, "authorities.pem")
-
-    @property
-    def exec_dir(self) -> str:
-        """Where the operator's commands in agents' sandboxes have their files, while they run."""
-        return os.path.join(self.state, "visits")
+    damaged = _Path("damaged", "state")
+    """Files that couldn't be read and were set aside."""
+    authorities = _Path("authorities.pem", "state")
+    """The certificate authorities that agents trust, where a company has its own."""
+    exec_dir = _Path("visits", "state")
+    """Where the operator's commands in agents' sandboxes have their files, while they run."""
+    exec_sockets = _Path("visits", "runtime")
+    """Where the operator's commands in agents' sandboxes have their sockets, while they run."""
 
     def agent(self, agent_id: str) -> AgentDir:
         """Return an agent's directories."""
@@ -103,73 +103,41 @@ class Layout(NamedTuple):
     def exec_session(self, agent_id: str, number: str) -> tuple[AgentDir, TurnDir]:
         """Return the directories of a command in an agent's sandbox: its generated files and sockets are its own."""
         root = os.path.join(self.exec_dir, number)
-        own = self.agent(agent_id)._replace(generated_dir=root, socket_dir=os.path.join(self.exec_sockets, number))
+        own = replace(self.agent(agent_id), generated_dir=root, socket_dir=os.path.join(self.exec_sockets, number))
         return own, TurnDir(root)
 
-    @property
-    def exec_sockets(self) -> str:
-        """Where the operator's commands in agents' sandboxes have their sockets, while they run."""
-        return os.path.join(self.runtime, "visits")
 
-
-class TurnDir(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TurnDir:
     """A turn's directory."""
 
     root: str
 
-    @property
-    def id(self) -> str:
-        """The id of the turn that the directory is of: numbers are given again when records are lost, ids never are."""
-        return os.path.join(self.root, "id")
-
-    @property
-    def prompt(self) -> str:
-        """The standard input of the agent program."""
-        return os.path.join(self.root, "prompt")
-
-    @property
-    def stdout(self) -> str:
-        """Its standard output: stream-json lines."""
-        return os.path.join(self.root, "stdout")
-
-    @property
-    def stderr(self) -> str:
-        """Its standard error."""
-        return os.path.join(self.root, "stderr")
-
-    @property
-    def status(self) -> str:
-        """The reports of bubblewrap: the inner pid, the exit code."""
-        return os.path.join(self.root, "status")
-
-    @property
-    def lock(self) -> str:
-        """A file that the turn's sandbox holds a lock on until its last process has ended."""
-        return os.path.join(self.root, "lock")
-
-    @property
-    def names(self) -> str:
-        """The names that the turn's network has given addresses to."""
-        return os.path.join(self.root, "names")
-
-    @property
-    def network_mode(self) -> str:
-        """The mode of the turn's `filtered` network."""
-        return os.path.join(self.root, "form")
-
-    @property
-    def own_chats(self) -> str:
-        """A file that says that the sandbox had the agent's own chats; without it, it had the user's whole folder."""
-        return os.path.join(self.root, "own-chats")
+    id = _Path("id")
+    """The id of the turn that the directory is of: numbers are given again when records are lost, ids never are."""
+    prompt = _Path("prompt")
+    """The standard input of the agent program."""
+    stdout = _Path("stdout")
+    """Its standard output: stream-json lines."""
+    stderr = _Path("stderr")
+    """Its standard error."""
+    status = _Path("status")
+    """The reports of bubblewrap: the inner pid, the exit code."""
+    lock = _Path("lock")
+    """A file that the turn's sandbox holds a lock on until its last process has ended."""
+    names = _Path("names")
+    """The names that the turn's network has given addresses to."""
+    network_mode = _Path("form")
+    """The mode of the turn's `filtered` network."""
+    own_chats = _Path("own-chats")
+    """A file that says that the sandbox had the agent's own chats; without it, it had the user's whole folder."""
 
     def showed_all_chats(self) -> bool:
         """Say whether the turn was started by a version that showed a sandbox the user's whole folder of chats."""
         return os.path.lexists(self.prompt) and not os.path.lexists(self.own_chats)
 
-    @property
-    def protected(self) -> str:
-        """The paths of the workspace that are protected in the turn."""
-        return os.path.join(self.root, "guard")
+    protected = _Path("guard")
+    """The paths of the workspace that are protected in the turn."""
 
     def read_id(self) -> str | None:
         """Return the id of the turn that the directory was made for, None when that can't be told.
@@ -350,13 +318,15 @@ class TurnDir(NamedTuple):
         return nofollow.read_end(self.stderr, _REPORT_BYTES).decode("utf-8", "replace")
 
 
-class AgentDir(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AgentDir:
     """An agent's directories.
 
     Args:
         root: `<state>/agents/<uuid>`.
         socket_dir: `<runtime>/agents/<uuid>`, the directory of its sockets; a command's own is `<runtime>/visits/<number>`.
-        generated_dir: the directory of the generated files; empty: `root`, whose files a running turn may be using.
+        generated_dir: the directory of a command's own generated files; empty: `root`, whose files a running turn may be
+            using.
     """
 
     root: str
@@ -364,92 +334,55 @@ class AgentDir(NamedTuple):
     generated_dir: str = ""
 
     @property
-    def cursor(self) -> str:
-        """A directory that is bound over `<workspace>/.cursor`."""
-        return os.path.join(self.generated_dir or self.root, "cursor")
-
-    @property
-    def mcp_json(self) -> str:
-        """The generated MCP configuration."""
-        return os.path.join(self.cursor, CURSOR.places.mcp)
-
-    @property
-    def program(self) -> str:
-        """The program's generated files, a directory that is bound as `program.GENERATED`."""
-        return os.path.join(self.generated_dir or self.root, "program")
-
-    def home(self, name: str) -> str:
-        """Return the agent's own directory for one of its program's in the home, such as `dot-cursor` for `.cursor`."""
-        return os.path.join(self.root, f"dot-{name.removeprefix('.')}")
-
-    @property
-    def chats(self) -> str:
-        """A directory that is bound over `~/.cursor/chats`, so that the agent can't put a link in its place."""
-        return os.path.join(self.root, "chats")
-
-    def chat(self, workspace: str, session: str) -> str:
-        """Return the directory of a session that is the agent's own until it is moved to the user's."""
-        return os.path.join(self.chats, CURSOR.chats_folder(workspace), session)
-
-    @property
-    def session(self) -> str:
-        """A record of the user's chat that is the agent's: `chat_places.Record`."""
-        return os.path.join(self.root, "session")
+    def generated(self) -> str:
+        """The directory of the generated files."""
+        return self.generated_dir or self.root
 
     @property
     def scratch(self) -> str:
         """The workspace of an agent that has a directory of its own, by its physical path; it goes with the agent."""
         return os.path.join(os.path.realpath(self.root), SCRATCH)
 
-    @property
-    def cache(self) -> str:
-        """The agent's own `~/.cache`."""
-        return os.path.join(self.root, "cache")
+    cursor = _Path("cursor", "generated")
+    """A directory that is bound over `<workspace>/.cursor`."""
+    mcp_json = _Path(CURSOR.places.mcp, "cursor")
+    """The generated MCP configuration."""
+    program = _Path("program", "generated")
+    """The program's generated files, a directory that is bound as `program.GENERATED`."""
 
-    @property
-    def setup(self) -> str:
-        """The files that the set-up of its clone was given: the user's ignored ones, and a script."""
-        return os.path.join(self.root, "setup")
+    def home(self, name: str) -> str:
+        """Return the agent's own directory for one of its program's in the home, such as `dot-cursor` for `.cursor`."""
+        return os.path.join(self.root, f"dot-{name.removeprefix('.')}")
 
-    @property
-    def setup_log(self) -> str:
-        """The output of the set-up of its clone."""
-        return os.path.join(self.root, "setup.log")
+    chats = _Path("chats")
+    """A directory that is bound over `~/.cursor/chats`, so that the agent can't put a link in its place."""
 
-    @property
-    def etc(self) -> str:
-        """Generated files for `/etc`."""
-        return os.path.join(self.generated_dir or self.root, "etc")
+    def chat(self, workspace: str, session: str) -> str:
+        """Return the directory of a session that is the agent's own until it is moved to the user's."""
+        return os.path.join(self.chats, CURSOR.chats_folder(workspace), session)
 
-    @property
-    def gitconfig(self) -> str:
-        """The generated `~/.gitconfig`."""
-        return os.path.join(self.generated_dir or self.root, "gitconfig")
-
-    @property
-    def git(self) -> str:
-        """Generated git files that keep our files in `.cursor` out of the agent's commits; its `~/.config/git`."""
-        return os.path.join(self.generated_dir or self.root, "git")
-
-    @property
-    def own_mcp_json(self) -> str:
-        """The workspace's own `.cursor/mcp.json`, as git must see it."""
-        return os.path.join(self.generated_dir or self.root, "own-mcp.json")
-
-    @property
-    def no_alternates(self) -> str:
-        """An empty file, shown in the place of lists of alternates where an agent has a clone."""
-        return os.path.join(self.generated_dir or self.root, "no-alternates")
-
-    @property
-    def socket(self) -> str:
-        """The agent socket."""
-        return os.path.join(self.socket_dir, "agent.sock")
-
-    @property
-    def network_socket(self) -> str:
-        """Where the proxy form of a `filtered` network is served: a turn's, or that of a command beside it."""
-        return os.path.join(self.socket_dir, "network.sock")
+    session = _Path("session")
+    """A record of the user's chat that is the agent's: `chat_places.Record`."""
+    cache = _Path("cache")
+    """The agent's own `~/.cache`."""
+    setup = _Path("setup")
+    """The files that the set-up of its clone was given: the user's ignored ones, and a script."""
+    setup_log = _Path("setup.log")
+    """The output of the set-up of its clone."""
+    etc = _Path("etc", "generated")
+    """Generated files for `/etc`."""
+    gitconfig = _Path("gitconfig", "generated")
+    """The generated `~/.gitconfig`."""
+    git = _Path("git", "generated")
+    """Generated git files that keep our files in `.cursor` out of the agent's commits; its `~/.config/git`."""
+    own_mcp_json = _Path("own-mcp.json", "generated")
+    """The workspace's own `.cursor/mcp.json`, as git must see it."""
+    no_alternates = _Path("no-alternates", "generated")
+    """An empty file, shown in the place of lists of alternates where an agent has a clone."""
+    socket = _Path("agent.sock", "socket_dir")
+    """The agent socket."""
+    network_socket = _Path("network.sock", "socket_dir")
+    """Where the proxy form of a `filtered` network is served: a turn's, or that of a command beside it."""
 
     @property
     def network_socket_in_sandbox(self) -> str:
