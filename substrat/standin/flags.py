@@ -54,10 +54,10 @@ OPTIONS = (
     Flag("-p, --print", FLAG, text="print the answer and exit; also on when stdin or stdout is no terminal"),
     Flag("--output-format", VALUE, "<format>", choices=("text", "json", "stream-json"), text="default: text"),
     Flag("--stream-partial-output", FLAG, text="assistant text in small pieces, with stream-json"),
-    Flag("--resume", OPTIONAL, "[chatId]", text="continue a chat of this workspace; =-N is the Nth most recent"),
-    Flag("--continue", FLAG, text="continue the most recent chat of this workspace"),
+    Flag("--resume", OPTIONAL, "[chatId]", text="continue a chat of this workspace"),
+    Flag("--continue", FLAG, text="refused"),
     Flag("--model", VALUE, "<model>", text="the model's name; remembered in cli-config.json"),
-    Flag("--list-models", FLAG, text="list the model names and exit"),
+    Flag("--list-models", FLAG, text="refused"),
     Flag("--mode", VALUE, "<mode>", choices=("plan", "ask"), text="refuse to change anything"),
     Flag("--plan", FLAG, text="the same as --mode plan"),
     Flag("-f, --force", FLAG, text="perform everything that is not denied; also trusts the workspace"),
@@ -69,11 +69,11 @@ OPTIONS = (
     Flag("--workspace", VALUE, "<path>", text="the directory to work in; default: the current one"),
     Flag("--add-dir", MANY, "<path>", text="accepted, without effect"),
     Flag("--plugin-dir", MANY, "<path>", text="accepted, without effect"),
-    Flag("-w, --worktree", OPTIONAL, "[name]", text="work in a git worktree of the workspace, made where there is none"),
-    Flag("--worktree-base", VALUE, "<branch>", text="what a new worktree begins with"),
+    Flag("-w, --worktree", OPTIONAL, "[name]", text="refused"),
+    Flag("--worktree-base", VALUE, "<branch>", text="accepted, without effect"),
     Flag("--skip-worktree-setup", FLAG, text="accepted, without effect"),
     Flag("-n, --name", VALUE, "<name>", text="the chat's name"),
-    Flag("-c, --cloud", FLAG, text="refused: the stand-in has no cloud"),
+    Flag("-c, --cloud", FLAG, text="refused"),
     Flag("--api-key", VALUE, "<key>", text="accepted, never sent anywhere"),
     Flag("--auth-token", VALUE, "<token>", text="accepted, never sent anywhere"),
     Flag("-H, --header", MANY, "<header>", text="accepted, never sent anywhere"),
@@ -97,11 +97,12 @@ OPTIONS = (
 )
 # fmt: on
 
-# The names that begin a subcommand instead of a prompt.
-COMMANDS = ("status", "models")
-# Those of them that the stand-in refuses, so that none is taken for a prompt.
-REFUSED_COMMANDS = (
-    "about", "create-chat", "ls", "resume", "whoami", "login", "logout", "mcp", "update", "acp", "persist", "sandbox",
+# The options that the stand-in doesn't perform, though without them a run would be another one.
+REFUSED = ("cloud", "continue", "list-models", "new-session-id", "worktree")
+# The names that begin a subcommand instead of a prompt; the stand-in has none of them.
+COMMANDS = (
+    "status", "models", "about",
+    "create-chat", "ls", "resume", "whoami", "login", "logout", "mcp", "update", "acp", "persist", "sandbox",
     "worker", "generate-rule", "install-shell-integration",
 )  # fmt: skip
 
@@ -156,7 +157,7 @@ def parse(argv: Sequence[str]) -> ParsedFlags:
             continue
         for name, attached in _split(given):
             _take(name, attached, rest, values)
-    is_command = bool(words) and words[0] in (*COMMANDS, *REFUSED_COMMANDS)
+    is_command = bool(words) and words[0] in COMMANDS
     return ParsedFlags(values, (*words, *literal), words[0] if is_command else "")
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from typing import Final
 
     from substrat.standin.flags import ParsedFlags
-    from substrat.standin.places import Places
     from substrat.standin.store import OpenChat
     from substrat.standin.stream import Stream
     from substrat.standin.turn import TurnContext
@@ -87,10 +86,10 @@ def _run(argv: Sequence[str], environ: Mapping[str, str], stop: StopHandler) -> 
         raise RefusalError("Error: Argument list too long")
     arguments = flags.parse(argv)
     # Everything but a run of a prompt is rare and not worth its import.
-    if arguments.command or any(arguments.has(key) for key in ("version", "help", "list-models")):
+    if arguments.command or arguments.has("version") or arguments.has("help"):
         from substrat.standin import subcommands
 
-        subcommands.run(arguments, environ)
+        subcommands.run(arguments)
         return 0
     plan = CheckedRun(arguments, environ)
     from substrat.standin import store
@@ -121,9 +120,7 @@ class CheckedRun:
         self.arguments: Final = arguments
         self.environ: Final = environ
         _check_mode(arguments)
-        self.places = places.Places(environ, _workspace(arguments), arguments.text("data-dir"))
-        if arguments.has("worktree"):
-            self.places = _move(self.places, environ, arguments)
+        self.places: Final = places.Places(environ, _workspace(arguments), arguments.text("data-dir"))
         trusted = any(arguments.has(key) for key in ("trust", "force", "yolo"))
         places.prepare_project(self.places, trusted=trusted)
         recorded.check((), self.places, "", environ.get("STANDIN_FAIL", ""))
@@ -132,7 +129,7 @@ class CheckedRun:
         model = arguments.text("model", models.DEFAULT_MODEL)
         if not models.is_known(model):
             raise recorded.refusal("model", model=model)
-        self.chat_id: Final = _choose_chat(arguments, self.places)
+        self.chat_id: Final = _choose_chat(arguments)
         self.prompt: Final = _read_prompt(arguments)
         recorded.check(script.parse(self.prompt, ("fail",)), self.places, self.chat_id, "")
         self.settings: Final = places.CliConfig(self.places)
@@ -141,8 +138,9 @@ class CheckedRun:
 def _check_mode(arguments: ParsedFlags) -> None:
     if not arguments.has("print") and os.isatty(0) and os.isatty(1):
         raise RefusalError("Error: the stand-in has no interactive mode; pass --print")
-    if arguments.has("cloud"):
-        raise RefusalError("Error: --cloud is not part of the stand-in")
+    for key in flags.REFUSED:
+        if arguments.has(key):
+            raise RefusalError(f"Error: --{key} is not part of the stand-in")
     seconds = arguments.text("background-shell-timeout", "0")
     if not seconds.replace(".", "", 1).isdecimal():
         raise RefusalError(f"Error: --background-shell-timeout is not a number: {seconds}")
@@ -156,58 +154,14 @@ def _workspace(arguments: ParsedFlags) -> str:
     return path
 
 
-def _move(run_places: Places, environ: Mapping[str, str], arguments: ParsedFlags) -> Places:
-    """The directories of a run in the git worktree that is asked for, which git makes unless it is there."""
-    repository = run_places.workspace
-    name = arguments.text("worktree") or ids.new_uuid()[:8]
-    path = os.path.join(run_places.data_dir, "worktrees", os.path.basename(repository), name)
-    if not os.path.isdir(path):
-        base = arguments.text("worktree-base")
-        command = ("git", "-C", repository, "worktree", "add", "--quiet", "--detach", path, *((base,) if base else ()))
-        # git's output goes to stderr, because stdout is the stream's.
-        if os.waitstatus_to_exitcode(os.waitpid(_start(command, environ), 0)[1]) != 0:
-            raise RefusalError(f"Error: cannot create the worktree {path}")
-    return places.Places(environ, os.path.realpath(path), arguments.text("data-dir"))
-
-
-def _start(command: tuple[str, ...], environ: Mapping[str, str]) -> int:
-    from substrat.standin import processes
-
-    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return processes.spawn(command, environ, "/", (null, 2, 2), new_session=False)
-    except OSError as error:
-        raise RefusalError(f"Error: cannot run {command[0]}: {error}") from error
-    finally:
-        os.close(null)
-
-
-def _choose_chat(arguments: ParsedFlags, run_places: Places) -> str:
+def _choose_chat(arguments: ParsedFlags) -> str:
     """The id of the chat to continue or to begin; an unknown id begins a chat."""
-    if arguments.has("new-session-id"):
-        chat_id = arguments.text("new-session-id")
-        if not ids.is_uuid4(chat_id):
-            raise RefusalError(f'Error: Session ID "{chat_id}" is not a UUID of version 4.')
-        if os.path.exists(os.path.join(run_places.chats, chat_id)):
-            raise recorded.refusal("in-use", chat=chat_id)
-        return chat_id
-    if not arguments.has("resume") and not arguments.has("continue"):
+    if not arguments.has("resume"):
         return ids.new_uuid()
-    chat_id = arguments.text("resume", "-1")
-    if ids.is_uuid(chat_id):
-        return chat_id
-    if not (chat_id.startswith("-") and chat_id[1:].isdecimal()):
+    chat_id = arguments.text("resume")
+    if not ids.is_uuid(chat_id):
         raise recorded.refusal("chat-id", short=chat_id)
-    return _recent_chat(run_places, int(chat_id[1:]))
-
-
-def _recent_chat(run_places: Places, number: int) -> str:
-    from substrat.standin import store
-
-    chats = store.recent(run_places.chats)
-    if not 1 <= number <= len(chats):
-        raise RefusalError("Error: No previous chats found for this workspace.")
-    return chats[number - 1]
+    return chat_id
 
 
 def _read_prompt(arguments: ParsedFlags) -> str:
@@ -256,8 +210,6 @@ def _perform(plan: CheckedRun, chat: OpenChat, stop: StopHandler) -> None:
         session_id=chat.id,
         two_part_ids=models.has_two_part_call_ids(model),
     )
-    if given.has("worktree"):
-        stream.write_all(1, os.fsencode(f"Using worktree: {plan.places.workspace}\n"))
     output.init(plan.places.workspace, models.display_name(model))
     output.user(plan.prompt)
     from substrat.standin import actions
@@ -273,7 +225,7 @@ def _perform(plan: CheckedRun, chat: OpenChat, stop: StopHandler) -> None:
 
 def _open_turn(plan: CheckedRun, chat: OpenChat, output: Stream, model: str, stop: StopHandler) -> TurnContext:
     """Everything the actions use; the servers connect while the script already runs."""
-    from substrat.standin import mcp, mcpconfig, permissions, reactor, turn
+    from substrat.standin import mcp, mcpconfig, reactor, turn
 
     given = plan.arguments
     chat.open(given.text("name"), model)
@@ -282,13 +234,7 @@ def _open_turn(plan: CheckedRun, chat: OpenChat, output: Stream, model: str, sto
     configs = mcpconfig.find(plan.places, plan.environ, approved=given.has("approve-mcps"), warn=warn)
     servers = mcp.Servers(configs, loop, warn)
     servers.start(plan.environ)
-    allowed = permissions.Permissions(
-        plan.settings,
-        plan.places,
-        forced=given.has("force") or given.has("yolo"),
-        mode="plan" if given.has("plan") else given.text("mode"),
-    )
-    return turn.TurnContext(plan, output, chat, reactor=loop, servers=servers, allowed=allowed)
+    return turn.TurnContext(plan, output, chat, reactor=loop, servers=servers)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from substrat.standin.places import Places
     from substrat.standin.stream import Json
 
-_COMMENT_OR_STRING = r'(?s:"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/)'
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
@@ -52,13 +51,13 @@ def find(places_: Places, environ: Mapping[str, str], *, approved: bool, warn: C
     variables = dict(environ) | {"workspaceFolder": places_.workspace, "userHome": os.path.dirname(places_.user_dir)}
     servers = read_file(user_path, variables)
     if os.path.realpath(project_path) != os.path.realpath(user_path):
-        for name, definition in read_file(project_path, variables).items():
+        for name, config in read_file(project_path, variables).items():
             if approved:
-                servers[name] = definition
+                servers[name] = config
             else:
                 servers.pop(name, None)
                 warn(f"MCP server {name} is not approved")
-    return [_config(name, definition) for name, definition in servers.items()]
+    return list(servers.values())
 
 
 def project_root(workspace: str) -> str:
@@ -72,24 +71,14 @@ def project_root(workspace: str) -> str:
     return directory
 
 
-def read_file(path: str, variables: Mapping[str, str]) -> dict[str, Json]:
-    """The normalised definitions of a file by server name; none if any part of the file is wrong."""
+def read_file(path: str, variables: Mapping[str, str]) -> dict[str, ServerConfig]:
+    """The servers of a file by name; none if any part of the file is wrong."""
     try:
         with open(path, encoding="utf-8") as file:
-            return parse(file.read(), variables)
+            servers = _object(_object(json.load(file)).get("mcpServers", {}))
+            return {name: _config(name, _object(expand(given, variables))) for name, given in servers.items()}
     except (OSError, ValueError):
         return {}
-
-
-def parse(text: str, variables: Mapping[str, str]) -> dict[str, Json]:
-    """The normalised definitions in an `mcp.json` text.
-
-    Raises:
-        ValueError: It is not JSON with comments, or not of the right form.
-    """
-    plain = re.sub(_COMMENT_OR_STRING, lambda match: match[0] if match[0].startswith('"') else " ", text)
-    servers = _object(_object(json.loads(plain), "the file").get("mcpServers", {}), "mcpServers")
-    return {name: _normalise(name, expand(definition, variables)) for name, definition in servers.items()}
 
 
 def expand(value: object, variables: Mapping[str, str]) -> object:
@@ -103,36 +92,24 @@ def expand(value: object, variables: Mapping[str, str]) -> object:
     return value
 
 
-def _normalise(name: str, definition: object) -> Json:
-    """The fields that count."""
-    fields = _object(definition, name)
-    is_local = "command" in fields
-    expected: dict[str, type] = {"type": str, "command": str, "args": list, "env": dict, "cwd": str}
-    if not is_local:
-        expected = {"type": str, "url": str, "headers": dict}
-    if not is_local and "url" not in fields:
-        raise ValueError(f"{name} has neither a command nor a url")
-    known = {key: fields[key] for key in expected if key in fields}
-    for key, value in known.items():
-        items = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if not isinstance(value, expected[key]) or not all(isinstance(item, str) for item in items):
-            raise ValueError(f"{name}: {key} is of the wrong type")
-    return known
+def _config(name: str, given: Json) -> ServerConfig:
+    if isinstance(given.get("url"), str):
+        return ServerConfig(name, (), {}, "")
+    args = given.get("args", [])
+    if not isinstance(args, list):
+        raise ValueError(f"the arguments of {name} are no list")  # noqa: TRY004 - any wrong file is one kind of error
+    command = tuple(_text(word) for word in (given.get("command"), *args))
+    environ = {variable: _text(value) for variable, value in _object(given.get("env", {})).items()}
+    return ServerConfig(name, command, environ, str(given.get("cwd", "")))
 
 
-def _object(value: object, name: str) -> Json:
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is not an object")  # noqa: TRY004 - any wrong file is one kind of error
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("it is no text")  # noqa: TRY004
     return value
 
 
-def _config(name: str, definition: Json) -> ServerConfig:
-    args, environ = definition.get("args"), definition.get("env")
-    if "command" not in definition:
-        return ServerConfig(name, (), {}, "")
-    return ServerConfig(
-        name,
-        (str(definition["command"]), *(args if isinstance(args, list) else ())),
-        environ if isinstance(environ, dict) else {},
-        str(definition.get("cwd", "")),
-    )
+def _object(value: object) -> Json:
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")  # noqa: TRY004 - any wrong file is one kind of error
+    return value

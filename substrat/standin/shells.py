@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
-from substrat.standin import ids, permissions, places
+from substrat.standin import ids, places
 from substrat.standin.errors import MalformedActionError
 from substrat.standin.processes import ShellCommand
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from substrat.standin.stream import Json, ToolCall
     from substrat.standin.turn import TurnContext
 
+_SEPARATOR = r"\|\||&&|[;|&\n]"
 _ENOUGH_FOR_A_TITLE = 60
 # More bytes of output than this are kept in a file too; of them the result has the two ends.
 _LONG_OUTPUT = 40_000
@@ -96,20 +98,20 @@ def _announce(turn: TurnContext, command: str, *, in_background: bool) -> ToolCa
 
 
 def _refuse(turn: TurnContext, call: ToolCall, command: str) -> bool:
-    verdict = turn.permissions.shell(command)
-    about: Json = {"command": command, "workingDirectory": turn.workspace}
-    is_read_only = permissions.is_read_only(command)
-    if verdict == permissions.DENIED:
-        text = "Command blocked by permissions configuration"
-        call.complete({"permissionDenied": about | {"error": text, "isReadonly": is_read_only}}, with_args=False)
-    elif verdict == permissions.REJECTED:
-        call.complete({"rejected": about | {"reason": "", "isReadonly": is_read_only}}, with_args=False)
-    return verdict != permissions.ALLOWED
+    if not turn.may_act:
+        about: Json = {"command": command, "workingDirectory": turn.workspace, "reason": "", "isReadonly": False}
+        call.complete({"rejected": about}, with_args=False)
+    return not turn.may_act
+
+
+def simple_commands(command: str) -> list[list[str]]:
+    """A command line's simple commands as words; a rough reading that knows no quotes."""
+    return [words for part in re.split(_SEPARATOR, command) if (words := part.split())]
 
 
 def arguments(turn: TurnContext, command: str, call_id: str, *, in_background: bool) -> Json:
     """The arguments of a shellToolCall."""
-    parsed = permissions.simple_commands(command)
+    parsed = simple_commands(command)
     return {
         "command": command,
         "workingDirectory": "",

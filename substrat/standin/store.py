@@ -35,21 +35,6 @@ _QUERY_OPEN, _QUERY_CLOSE = "<user_query>\n", "\n</user_query>"
 _TOKEN_LIMIT = 200_000
 
 
-def recent(chats: str) -> list[str]:
-    """The ids of a workspace's chats, the one that was used last first."""
-    try:
-        names = [name for name in os.listdir(chats) if ids.is_uuid(name)]
-    except FileNotFoundError:
-        return []
-    return sorted(names, key=lambda name: _used_at(os.path.join(chats, name)), reverse=True)
-
-
-def _used_at(directory: str) -> int:
-    value = places.read_json(os.path.join(directory, "meta.json"))
-    updated = value.get("updatedAtMs") if isinstance(value, dict) else None
-    return updated if isinstance(updated, int) else 0
-
-
 class OpenChat:
     """One chat, held by this process until `close`.
 

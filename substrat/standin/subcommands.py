@@ -1,40 +1,29 @@
-"""The subcommands that scripts ask cursor-agent for, and the texts of `--version` and `--help`."""
+"""The texts of `--version` and `--help`, and the refusal of subcommands."""
 
 from __future__ import annotations
 
-import json
-
-from substrat.standin import flags, models, stream
+from substrat.standin import flags, stream
 from substrat.standin.errors import RefusalError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from substrat.standin.flags import ParsedFlags
 
 VERSION = "2026.10.01-standin"
-_EMAIL = "standin@example.invalid"
 
 
-def run(arguments: ParsedFlags, environ: Mapping[str, str]) -> None:
-    """Perform one of the options that only print something, or else the subcommand.
+def run(arguments: ParsedFlags) -> None:
+    """Print the version or the help.
 
     Raises:
-        RefusalError: The subcommand fails, or is one that the stand-in doesn't have.
+        RefusalError: A subcommand is asked for.
     """
-    asked = next((key for key in ("version", "help", "list-models") if arguments.has(key)), arguments.command)
-    as_json = arguments.text("format") == "json"
-    if asked == "version":
+    if arguments.has("version"):
         _say(f"{VERSION} (a scripted stand-in for cursor-agent, not Cursor's program)")
-    elif asked == "help":
+    elif arguments.has("help"):
         _say(_help())
-    elif asked in {"models", "list-models"}:
-        _say("\n".join(["Available models", "", *(f"{slug} - {models.display_name(slug)}" for slug in models.CATALOGUE)]))
-    elif asked == "status":
-        _say(_status(logged_in=environ.get("STANDIN_FAIL") != "auth", as_json=as_json))
     else:
-        raise RefusalError(f"Error: the subcommand {asked} is not part of the stand-in")
+        raise RefusalError(f"Error: the subcommand {arguments.command} is not part of the stand-in")
 
 
 def _say(text: str) -> None:
@@ -54,9 +43,6 @@ def _help() -> str:
         "Options:",
         *flags.help_lines(),
         "",
-        "Commands:",
-        f"  {', '.join(flags.COMMANDS)}",
-        "",
         "Script (a line of the prompt each):",
         *actions.help_lines(),
         "",
@@ -67,15 +53,3 @@ def _help() -> str:
         "STANDIN_FAIL=NAME in the environment fails every run as /fail NAME does.",
     ]
     return "\n".join(lines)
-
-
-def _status(*, logged_in: bool, as_json: bool) -> str:
-    # Exit status 0 in both cases, as the real one.
-    message = f"Logged in as {_EMAIL}" if logged_in else "Not logged in"
-    if not as_json:
-        return message
-    fields: dict[str, object] = {"status": "authenticated" if logged_in else "unauthenticated"}
-    fields |= dict.fromkeys(("isAuthenticated", "hasAccessToken", "hasRefreshToken"), logged_in)
-    if logged_in:
-        fields["userInfo"] = {"email": _EMAIL}
-    return json.dumps(fields | {"message": message}, indent=2)

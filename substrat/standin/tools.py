@@ -6,7 +6,6 @@ import errno
 import json
 import os
 
-from substrat.standin import permissions
 from substrat.standin.errors import MalformedActionError
 
 TYPE_CHECKING = False
@@ -24,7 +23,7 @@ def write(turn: TurnContext, text: str) -> None:
     path = turn.path(_required(name, "PATH"))
     turn.record_tool("Write", {"path": path, "contents": content})
     call = turn.stream.start_tool(turn.stream.next_call_id(), "edit", {"path": path, "streamContent": content})
-    if turn.permissions.edit() != permissions.ALLOWED:
+    if not turn.may_edit:
         call.complete({"rejected": {"path": path, "reason": _REJECTED}}, with_args=False)
     else:
         call.complete(_write(path, content))
@@ -114,14 +113,10 @@ def _call_tool(turn: TurnContext, text: str, times: int) -> None:
         _show_missing(turn, name, arguments)
         return
     server, own_name = found
-    verdict = turn.permissions.mcp(server.name, own_name)
-    if verdict == permissions.ALLOWED:
+    if turn.may_act:
         _describe_once(turn, server, own_name)
     call = _announce(turn, server.name, own_name, arguments)
-    if verdict == permissions.DENIED:
-        text = "MCP tool blocked by permissions configuration"
-        call.complete({"permissionDenied": {"error": text, "isReadonly": False}}, with_args=False)
-    elif verdict == permissions.REJECTED:
+    if not turn.may_act:
         call.complete({"rejected": {"reason": _REJECTED, "isReadonly": False}}, with_args=False)
     else:
         answers = [server.call(own_name, arguments, turn.call_seconds) for _ in range(times)]

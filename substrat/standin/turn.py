@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from substrat.standin.main import CheckedRun
     from substrat.standin.mcp import Servers
-    from substrat.standin.permissions import Permissions
     from substrat.standin.processes import ShellCommand
     from substrat.standin.reactor import Reactor
     from substrat.standin.store import OpenChat
@@ -29,7 +28,6 @@ class TurnContext:
         chat: Where it is kept.
         reactor: Through which everything waits.
         servers: The MCP servers.
-        allowed: The tool calls that are allowed.
     """
 
     def __init__(
@@ -40,7 +38,6 @@ class TurnContext:
         *,
         reactor: Reactor,
         servers: Servers,
-        allowed: Permissions,
     ) -> None:
         self.arguments: Final = plan.arguments
         self.prompt: Final = plan.prompt
@@ -50,7 +47,10 @@ class TurnContext:
         self.chat: Final = chat
         self.reactor: Final = reactor
         self.servers: Final = servers
-        self.permissions: Final = allowed
+        self.may_edit: Final = not (plan.arguments.has("mode") or plan.arguments.has("plan"))
+        """Whether files may be changed, for which print mode has nobody to ask."""
+        self.may_act: Final = self.may_edit and (plan.arguments.has("force") or plan.arguments.has("yolo"))
+        """Whether commands may be run and tools called."""
         self.background: list[ShellCommand] = []
         self.described_tools: set[str] = set()
         self.call_seconds = mcp.CALL_SECONDS

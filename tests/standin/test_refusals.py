@@ -1,6 +1,5 @@
 """The command line, the failures of a script and the signals."""
 
-import json
 import signal
 import socket
 import subprocess
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from substrat.standin import flags, models, recorded
+from substrat.standin import models, recorded
 
 ROOT = Path(__file__).parents[2]
 BARE = ("-p", "--output-format", "stream-json")
@@ -68,12 +67,12 @@ def test_flags_that_only_the_server_refuses(standin, flags):
 
 
 def test_what_the_stand_in_has_no_part_of(standin):
-    assert refused(standin.run("x", "--cloud")) == "Error: --cloud is not part of the stand-in\n"
-
-
-@pytest.mark.parametrize("name", flags.REFUSED_COMMANDS)
-def test_a_subcommand_that_the_stand_in_lacks_is_no_prompt(standin, name):
-    assert refused(standin.run("", name, "list")) == f"Error: the subcommand {name} is not part of the stand-in\n"
+    for flag in ("--cloud", "--continue", "--list-models", "--new-session-id=x", "--worktree"):
+        name = flag.partition("=")[0]
+        assert refused(standin.run("x", flag, "--print")) == f"Error: {name} is not part of the stand-in\n"
+    for name in ("status", "about", "login"):
+        text = f"Error: the subcommand {name} is not part of the stand-in\n"
+        assert refused(standin.run("", name, "--format", "json")) == text, "it is no prompt"
 
 
 def test_models_of_known_families_are_accepted(standin):
@@ -233,11 +232,9 @@ def test_signals_can_be_ignored(standin):
 
 def test_without_force_commands_and_tools_are_rejected(standin):
     standin.use_mcp()
-    outcome = standin.run("/shell touch f\n/shell ls\n/write g text\n/tool echo", "--trust", "--approve-mcps", usual=BARE)
-    rejected, allowed = outcome.calls("shell")
+    outcome = standin.run("/shell touch f\n/write g text\n/tool echo", "--trust", "--approve-mcps", usual=BARE)
     about = {"command": "touch f", "workingDirectory": str(standin.workspace)}
-    assert rejected == {"rejected": {**about, "reason": "", "isReadonly": False}}
-    assert "success" in allowed
+    assert outcome.calls("shell") == [{"rejected": {**about, "reason": "", "isReadonly": False}}]
     assert "success" in outcome.calls("edit")[0]
     assert list(outcome.calls("mcp")[0]) == ["rejected"]
     assert not (standin.workspace / "f").exists()
@@ -248,18 +245,12 @@ def test_without_force_commands_and_tools_are_rejected(standin):
 @pytest.mark.parametrize("flags", [["--mode", "ask"], ["--plan"]])
 def test_modes_change_nothing(standin, flags):
     outcome = standin.run("/shell touch f\n/write f text", *flags)
-    assert list(outcome.calls("shell")[0]) == ["permissionDenied"]
+    assert list(outcome.calls("shell")[0]) == ["rejected"]
     assert list(outcome.calls("edit")[0]) == ["rejected"]
     assert not (standin.workspace / "f").exists()
 
 
-def test_denials_of_the_project_hold_with_force(standin):
-    (standin.workspace / ".cursor").mkdir()
-    (standin.workspace / ".cursor" / "cli.json").write_text('{"permissions":{"deny":["Shell(touch)"]}}')
-    assert list(standin.run("/shell echo x; touch f").calls("shell")[0]) == ["permissionDenied"]
-
-
-def test_subcommands(standin):
+def test_the_version_and_the_help(standin):
     assert b"stand-in" in standin.run("", "--version", usual=()).stdout
     assert standin.run("", "-v", usual=()).stdout.startswith(b"2026.")
     help_text = standin.run("", "--help", usual=()).stdout.decode()
@@ -269,17 +260,6 @@ def test_subcommands(standin):
     assert "--single-turn" not in help_text
     for name in (*recorded.table("before"), *recorded.table("within"), *recorded.table("shapes")):
         assert name in help_text
-    assert json.loads(standin.run("", "status", "--format", "json", usual=()).stdout) == (
-        {
-            "status": "authenticated",
-            "isAuthenticated": True,
-            "hasAccessToken": True,
-            "hasRefreshToken": True,
-            "userInfo": {"email": "standin@example.invalid"},
-            "message": "Logged in as standin@example.invalid",
-        }
-    )
-    assert b"auto - Auto\n" in standin.run("", "models", usual=()).stdout
 
 
 def test_help_and_tables_agree():

@@ -47,21 +47,6 @@ def test_the_workspace_is_physical(standin, tmp_path):
     assert standin.chats[0].parent.name == hashlib.md5(str(standin.workspace).encode()).hexdigest()
 
 
-def test_continue_takes_the_latest_chat(standin):
-    first = standin.run("first").result["session_id"]
-    second = standin.run("second").result["session_id"]
-    assert standin.run("x", "--continue").result["session_id"] == second
-    assert standin.run("x", "--resume=-2").result["session_id"] == first
-    assert standin.run("x", "--resume=-3").code == 1
-
-
-def test_new_session_id_is_for_single_use(standin):
-    session = str(uuid.uuid4())
-    assert standin.run("x", "--new-session-id", session).result["session_id"] == session
-    again = standin.run("x", "--new-session-id", session)
-    assert (again.code, again.stderr) == (1, f'Error: Session ID "{session}" is already in use.\n')
-
-
 def test_a_second_process_on_a_chat_fails(standin):
     running = standin.start("/sleep 1000")
     session = running.read_until("system")["session_id"]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 
 import pytest
 
@@ -187,25 +186,6 @@ def test_a_line_is_written_as_it_is(standin):
     outcome = standin.run("".join(f"/line {line}\n" for line in lines) + "/exit 1")
     assert outcome.stdout.decode().splitlines()[2:] == lines
     assert outcome.code == 1
-
-
-def test_a_worktree_is_told_before_the_first_line(standin):
-    command = ["git", "-C", standin.workspace, "-c", "user.name=T", "-c", "user.email=t@example.invalid"]
-    subprocess.run([*command, "init", "-q"], check=True)
-    subprocess.run([*command, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
-    for _ in range(2):  # the second time it is there already
-        outcome = standin.run("/shell git rev-parse --git-dir", "--worktree=fix", "--worktree-base", "HEAD")
-        path = standin.home / ".cursor" / "worktrees" / "workspace" / "fix"
-        told, _, rest = outcome.stdout.partition(b"\n")
-        assert told == f"Using worktree: {path}".encode()
-        assert json.loads(rest.partition(b"\n")[0])["cwd"] == str(path)
-    assert (path / ".git").exists()
-
-
-def test_a_worktree_needs_a_repository(standin):
-    outcome = standin.run("x", "--worktree", "--print")
-    assert (outcome.code, outcome.stdout) == (1, b"")
-    assert "cannot create the worktree" in outcome.stderr
 
 
 def test_garbage_is_no_json(standin):
