@@ -5,7 +5,6 @@ The outcome of an answer is decided once for both shells, and tested with the bl
 
 import contextlib
 import gc
-import signal
 
 import pytest
 import trio
@@ -17,14 +16,6 @@ from substrat.cursor_api.command import AgentNotFound
 from substrat.errors import DaemonNotRunning, Refused
 from tests.support.waiting import wait_until
 
-ENDLESS = """
-line({"type": "system", "subtype": "init", "session_id": "s"})
-mark("pid", str(os.getpid()))
-number = 0
-while True:
-    number += 1
-    line({"type": "assistant", "text": f"{number} ", "timestamp_ms": number})
-"""
 HANGING = "mark('pid', str(os.getpid()))\nline({'type': 'assistant', 'text': 'a', 'timestamp_ms': 1})\nhang()"
 HELD = "begun\n/shell while [ ! -e go ]; do sleep 0.02; done\nended"
 SANDBOXED = AgentConfig(sandboxed=True)
@@ -71,27 +62,6 @@ async def test_a_missing_program_is_noticed_at_the_start():
         await anext(stream)
     with pytest.raises(Refused):
         await anext(stream)
-
-
-async def test_a_timeout_is_a_failure(hanging, place, alive):
-    found = await hanging.query("x", timeout=1)
-    assert (found.success, found.error) == (False, "Request timed out after 1 s")
-    assert not alive(pid_in(place))
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-async def test_cancelling_a_stream(program, place, alive, number):
-    stream = aio.query_stream("x", agent_binary=program(ENDLESS))
-    async for _ in stream:
-        if len(stream.events) > 50:
-            await stream.cancel(number)
-            break
-    assert stream.cancelled
-    assert len(stream.events) == 51
-    assert not alive(pid_in(place))
-    assert stream.process.returncode == -number
-    assert [event async for event in stream] == []
-    assert stream.result.error == "the answer was cancelled"
 
 
 async def close_while_reading(stream):

@@ -62,13 +62,6 @@ def test_wait_passes_the_verdict_on(running):
     assert done.json["turn"]["exit_code"] == 7
 
 
-def test_a_wait_sees_the_end_of_what_it_waits_for(running):
-    running.spawn("anna", running.workspace())
-    waiting = running.follow("wait", "anna", "--until", "ended")
-    running.ok("end", "anna")
-    assert waiting.wait(20) == 0
-
-
 def test_following_shows_events_as_they_happen(running, until):
     work = running.workspace()
     agent = running.held("anna", work)
@@ -84,30 +77,6 @@ def test_following_shows_events_as_they_happen(running, until):
     assert follower.wait(20) == 0, "-f goes on until the agent is ended"
     follower.stdout.close()
     follower.stderr.close()
-
-
-def test_interrupt_ends_the_turn_and_keeps_the_session(running):
-    work = running.workspace()
-    session = running.held("anna", work)["session_id"]
-    done = running.ctl("interrupt", "anna", "--json")
-    assert done.code == 0
-    agent = running.wait("anna")
-    assert (agent["state"], agent["turn"]["outcome"], agent["session_id"]) == ("idle", "interrupted", session)
-    assert not running.sandboxed()
-    done = running.ctl("interrupt", "anna")
-    assert done.code == 1
-    assert "anna" in done.error
-    assert running.ctl("send", "anna", "--wait", "again").code == 0
-    assert running.show("anna")["session_id"] == session
-
-
-def test_a_waiting_prompt_runs_after_an_interrupt(running, until):
-    work = running.workspace()
-    running.held("anna", work)
-    running.ok("send", "anna", "next")
-    running.ok("interrupt", "anna")
-    agent = until(lambda: (now := running.wait("anna"))["turn"]["number"] == 2 and now, "the second turn")
-    assert agent["turn"]["result"] == "next"
 
 
 def test_rm_forgets_the_agent_and_its_files(running):

@@ -137,27 +137,6 @@ def test_a_child_has_no_more_than_its_parent(running):
     assert [agent["name"] for agent in running.ok("ls")] == ["anna"]
 
 
-def test_a_childs_network_is_its_parents_unless_less_is_asked_for(running):
-    work = running.workspace()
-    same, less = {"prompt": "x", "name": "same"}, {"prompt": "x", "name": "less", "network": "none"}
-    running.spawn("anna", work, f"/tool spawn_agent {json.dumps(same)}\n/tool spawn_agent {json.dumps(less)}")
-    running.spawn("bert", work, '/tool spawn_agent {"prompt": "x", "name": "none"}', "--network", "none")
-    networks = {agent["name"]: agent["network"] for agent in running.ok("ls")}
-    assert (networks["same"], networks["less"], networks["none"]) == ("filtered", "none", "none")
-
-
-def test_list_agents_and_report_status(running):
-    work = running.workspace()
-    running.spawn("bert", work, '/tool report_status {"text": "counting the sheep"}')
-    assert not running.tool("bert")[0].startswith("!")
-    running.spawn("anna", work, "/tool list_agents {}\n/tool whoami {}")
-    listed, who = running.tool("anna")
-    assert "bert" in listed
-    assert "counting the sheep" in listed
-    assert str(work) in who
-    assert "counting the sheep" in running.ctl("logs", "bert").out + running.ctl("show", "bert").out
-
-
 def test_what_does_not_exist_and_what_may_not_be_seen_look_the_same(running):
     """An ended agent, a removed one and one that never was are answered alike or clearly, and never by accident."""
     work = running.workspace()

@@ -52,36 +52,6 @@ def test_the_rungs_are_sigint_sigterm_and_the_kill_also_of_a_stopped_agent(daemo
             assert agent["turn"]["exit_code"] == [130, 143][number]
 
 
-def test_suspend_of_an_idle_agent(running):
-    agent = running.spawn("anna", running.workspace(), "one")
-    suspended = running.ok("suspend", "anna")
-    turn = {**agent["turn"], "result": None, "usage": None}  # as in all lists
-    assert suspended == {**agent, "state": "suspended", "turn": turn, "attention": suspended["attention"]}
-    assert suspended["attention"]["kind"] == "suspended"
-    done = running.ctl("suspend", "anna")
-    assert done.code in {0, 1}
-    assert running.show("anna")["state"] == "suspended"
-
-
-def test_what_is_queued_waits_while_suspended(running, until):
-    work = running.workspace()
-    running.held("anna", work)
-    running.ok("send", "anna", "queued before")
-    check_suspended(running)
-    running.ok("send", "anna", "queued after")
-    running.spawn("bert", work, '/tool send_message {"to": "anna", "text": "a message"}')
-    agent = running.show("anna")
-    assert (agent["state"], agent["turn"]["number"], agent["unread"]) == ("suspended", 1, 3)
-    assert not running.sandboxed()
-    (work / "go").touch()
-    running.ok("resume", "anna")
-    agent = until(lambda: (now := running.wait("anna"))["unread"] == 0 and now, "the end of the queue")
-    prompts = [event["text"] for event in running.events("anna", "user")]
-    places = [next(at for at, text in enumerate(prompts) if part in text)
-              for part in ("queued before", "queued after", "a message")]  # fmt: skip
-    assert places == sorted(places)
-
-
 def test_send_with_wait_to_a_suspended_agent_ends_with_its_turn(running, until):
     running.spawn("anna", running.workspace(), "one")
     running.ok("suspend", "anna")
@@ -115,25 +85,6 @@ def turn(work, number):
     return json.loads((work / f"turn-{number}").read_text())
 
 
-def test_resume_continues_the_session_with_a_prompt_of_its_own_or_the_given_one(daemon, until):
-    daemon.start(agent=daemon.program(RESUMED))
-    work = daemon.workspace()
-    daemon.ok("spawn", "anna", "-w", work, "the first task")
-    until((work / "turn-1").exists)
-    session = until(lambda: daemon.show("anna")["session_id"])
-    daemon.ok("suspend", "anna")
-    agent = daemon.ok("resume", "anna", "--wait", "--timeout", "20")
-    assert (agent["state"], agent["session_id"], agent["turn"]["number"]) == ("idle", session, 2)
-    assert agent["turn"]["outcome"] == "success"
-    assert turn(work, 2)["prompt"].strip(), "a continuation prompt"
-    daemon.ok("suspend", "anna")
-    assert daemon.ctl("resume", "anna", "do something else", "--wait", "--timeout", "20").code == 0
-    assert turn(work, 3)["prompt"].strip() == "do something else"
-    for number in (2, 3):
-        argv = turn(work, number)["argv"]
-        assert argv[argv.index("--resume") + 1] == session
-
-
 def test_a_first_turn_that_left_no_chat_behind_gets_its_task_again(running):
     """An interrupted first turn isn't kept by the program: to go on in an empty chat, the agent needs the task."""
     work = running.workspace()
@@ -144,17 +95,6 @@ def test_a_first_turn_that_left_no_chat_behind_gets_its_task_again(running):
     done = running.ctl("resume", "anna", "--wait", "--timeout", "20")
     assert done.code == 0, done
     assert "the very first task" in running.events("anna", "user")[-1]["text"]
-
-
-def test_resume_of_an_idle_agent_that_was_suspended_runs_nothing(running):
-    running.spawn("anna", running.workspace(), "one")
-    running.ok("suspend", "anna")
-    agent = running.ok("resume", "anna")
-    assert agent["state"] in {"idle", "queued", "running"}
-    agent = running.wait("anna")
-    assert agent["turn"]["number"] == 1, "nothing was left to do"
-    assert running.ctl("resume", "anna").code in {0, 1}
-    assert running.show("anna") == {**agent, "time_limit": 0, "silence_limit": 900}
 
 
 @pytest.mark.parametrize("how", ["store.db", "the chat", "all chats"])

@@ -95,19 +95,6 @@ OUTPUT = [
 ]
 
 
-def test_memory_and_disk_tell_the_same(bench):
-    for data in OUTPUT:
-        bench.write(data, end=data is OUTPUT[-1])
-    bench.record("of the daemon's own")
-    from_memory, from_disk = read_all(bench.journal), read_all(bench.again())
-    assert [event.json for event in from_memory] == [event.json for event in from_disk]
-    assert [event.row for event in from_memory] == [event.row for event in from_disk]
-    assert len(from_memory) == len(OUTPUT) + 1
-    for journal in (bench.journal, bench.again()):
-        lines = [journal.line_of(event.row) for event in read_all(journal)]
-        assert lines == [*OUTPUT, None]
-
-
 def test_an_event_has_the_contracts_fields(bench):
     bench.write(OUTPUT[1])
     (event,) = shown(read_all(bench.journal))
@@ -203,16 +190,6 @@ def test_output_that_was_tampered_with_says_so(bench, tmp_path, damage):
         assert event["kind"] == "assistant"
     assert all(bench.journal.line_of(event.row) is None for event in read_all(bench.again()))
     assert len(shown(read_all(bench.journal))) == 3
-
-
-def test_one_changed_byte_is_noticed(bench):
-    bench.write(OUTPUT[1] + OUTPUT[2])
-    data = bytearray(bench.path.read_bytes())
-    data[20] ^= 1
-    bench.path.write_bytes(data)
-    first, second = read_all(bench.again())
-    assert bench.journal.line_of(first.row) is None
-    assert bench.journal.line_of(second.row) == OUTPUT[2]
 
 
 def test_a_turn_that_was_deleted(store, clock):
