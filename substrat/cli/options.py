@@ -68,37 +68,29 @@ TIMEOUT = Option("--timeout", value="S", about="with --wait: give up waiting aft
 
 
 class Command:
-    """The description of a verb: its arguments, its options and its help.
+    """The description of a verb: its arguments, its options and its help; `VERBS` has the line about it.
 
     Args:
         name: the verb.
-        about: one line about it.
-        words: its arguments without a dash as the help text spells them, such as `NAME [PROMPT]`.
-        least: how many words there must be.
-        most: how many there may be; None: any number.
+        words: its arguments without a dash as the help text spells them, such as `NAME [PROMPT]`: one or two words.
         options: its own options; the common ones are added.
         notes: more paragraphs for the help text, one a line.
     """
 
-    __slots__ = ("about", "least", "most", "name", "notes", "options", "words")
+    __slots__ = ("least", "most", "name", "notes", "options", "words")
 
-    def __init__(
-        self,
-        name: str,
-        about: str,
-        words: str = "",
-        least: int = 0,
-        most: int | None = 0,
-        options: Iterable[Option] = (),
-        notes: str = "",
-    ) -> None:
+    def __init__(self, name: str, words: str = "", options: Iterable[Option] = (), notes: str = "") -> None:
         self.name = name
-        self.about = about
         self.words = words
-        self.least = least
-        self.most = most
+        self.least = _least(words)
+        self.most = None if "..." in words else len(words.split())
         self.options = (*options, *COMMON)
         self.notes = notes
+
+    @property
+    def about(self) -> str:
+        """One line about it."""
+        return VERBS[self.name]
 
     def wrong(self, why: str) -> errors.UsageError:
         """Make the error for a command line that this verb can't use, with the reason and the way to the help."""
@@ -179,6 +171,16 @@ class Arguments:
             return int(given)
         except ValueError:
             raise self.command.wrong(f"--{key} must be a whole number, not {given!r}") from None
+
+
+def _least(words: str) -> int:
+    """Count the words that a usage asks for: in brackets, and where an option may stand for them, they may be left out."""
+    least = depth = 0
+    for word in words.split():
+        is_optional = depth or "|--" in word or (word[0] == "[" and word.rstrip(".").endswith("]"))
+        depth += word.count("[") - word.count("]")
+        least += not (is_optional or depth)
+    return least
 
 
 def parse(command: Command, line: Sequence[str]) -> Arguments:

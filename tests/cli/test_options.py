@@ -14,7 +14,7 @@ from substrat.cli.verbs import resume, spawn
 from tests.support.cases import each
 
 COMMAND = Command(
-    "try", "try things", "NAME [PROMPT]", least=1, most=2,
+    "try", "NAME [PROMPT]",
     options=(
         Option("--follow", "-f", about="a flag"),
         Option("--workspace", "-w", value="DIR", about="a value"),
@@ -131,13 +131,26 @@ def test_too_many_words():
     assert "'c' is one argument too many, it takes NAME [PROMPT]; quote a prompt of several words" in wrong(
         "a", "b", "c", "d"
     )
-    assert "'x' is one argument too many, it takes no arguments (" in wrong("x", command=Command("ls", "list"))
-    assert "'y' is one argument too many, it takes NAME (" in wrong("x", "y", command=Command("rm", "forget", "NAME", 1, 1))
+    assert "'x' is one argument too many, it takes no arguments (" in wrong("x", command=Command("ls"))
+    assert "'y' is one argument too many, it takes NAME (" in wrong("x", "y", command=Command("rm", "NAME"))
+
+
+@each(
+    ("words", "least", "most"),
+    [
+        ("", 0, 0), ("NAME", 1, 1), ("ID|NAME [TEXT]", 1, 2), ("NAME...|--all [PROMPT]", 0, None), ("[bash|fish]", 0, 1),
+        ("[prune [NAME]...]", 0, None), ("NAME [-- COMMAND...]", 1, None), ("NAME [LOCAL:]PORT...", 2, None),
+        ("NAME... [HOST[:PORT]]...", 1, None),
+    ],
+)  # fmt: skip
+def test_a_usage_says_how_many_words_there_may_be(words, least, most):
+    command = Command("try", words)
+    assert (command.least, command.most) == (least, most)
 
 
 def test_too_few_words():
     assert "it takes NAME [PROMPT], and got none" in wrong()
-    assert "it takes A B, and got a" in wrong("a", command=Command("two", "two", "A B", 2, 2))
+    assert "it takes A B, and got a" in wrong("a", command=Command("two", "A B"))
 
 
 @pytest.mark.parametrize("line", [("-w",), ("--workspace",), ("--workspace=",), ("-w", ""), ("anna", "hello", "-w")])
@@ -193,7 +206,7 @@ def test_any_line_is_read_or_refused_in_one_sentence(line):
 
 @given(st.lists(st.text(max_size=8), max_size=4))
 def test_whatever_follows_two_dashes_comes_through(words):
-    assert parse(Command("any", "any", "WORD...", most=None), ["--", *words]).words == words
+    assert parse(Command("any", "[WORD]..."), ["--", *words]).words == words
 
 
 # The verbs

@@ -6,7 +6,6 @@ from substrat import errors
 from substrat.cli import attention, many, output
 from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 from substrat.names import is_agent_name
 
 TYPE_CHECKING = False
@@ -15,10 +14,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "accept",
-    VERBS["accept"],
     "NAME... [NUMBER]...",
-    least=1,
-    most=None,
     notes=(
         "Without a NUMBER: all findings of each agent, its failed turn, and work that has not landed. Numbers are those "
         "that 'show NAME' lists, and go with one NAME; a mistyped one accepts nothing. What you accept is the content that "

@@ -7,14 +7,10 @@ import re
 from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "allow",
-    VERBS["allow"],
     "NAME... [HOST[:PORT]]...",
-    least=1,
-    most=None,
     options=(Option("--remove", value="HOST", about="take this off the list; may be repeated"),),
     notes=(
         "The first word is a NAME. The words after it are NAMEs as far as agents have them as their name or "

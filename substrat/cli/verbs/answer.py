@@ -6,16 +6,12 @@ from substrat import errors
 from substrat.cli import output, turns
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 from substrat.cli.verbs.inbox import items_of, number_of
 from substrat.protocol import answers
 
 COMMAND = Command(
     "answer",
-    VERBS["answer"],
     "ID|NAME [TEXT]",
-    least=1,
-    most=2,
     options=(Option("--prompt-file", value="F", about="read the answer from a file, '-' is standard input"),),
     notes=(
         "NAME is an agent that has one open question. Where a question proposes answers, TEXT may be the number of one: "

@@ -9,14 +9,10 @@ from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "checkout",
-    VERBS["checkout"],
     "NAME DIR",
-    least=2,
-    most=2,
     options=(
         Option("--accept", value="FILE", about="a file or directory that you have looked at, or `.` for all; repeatable"),
     ),

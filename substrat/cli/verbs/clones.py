@@ -8,7 +8,7 @@ from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import COMMAND_NAME, VERBS
+from substrat.cli.table import COMMAND_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "clones",
-    VERBS["clones"],
     "[prune [NAME]...]",
-    most=None,
     options=(
         Option("--dry-run", about="with prune: say what would go, and remove nothing"),
         Option("--yes", about="with prune: don't ask"),

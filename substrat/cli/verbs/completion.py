@@ -14,9 +14,7 @@ from substrat.protocol import vocabulary
 
 COMMAND = Command(
     "completion",
-    VERBS["completion"],
-    words="bash|zsh|fish",
-    most=1,
+    "[bash|zsh|fish]",
     options=(
         Option("--values", value="KIND", about="print the offered values instead", choices=("models", "sessions", "inbox")),
     ),

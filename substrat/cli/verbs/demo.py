@@ -6,11 +6,9 @@ import os
 
 from substrat.cli import output
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "demo",
-    VERBS["demo"],
     notes="It needs git and user namespaces, no account and no running daemon, and leaves nothing behind.",
 )
 

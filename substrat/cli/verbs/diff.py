@@ -7,14 +7,10 @@ import sys
 from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "diff",
-    VERBS["diff"],
     "NAME...",
-    least=1,
-    most=None,
     options=(
         Option("--wip", about="uncommitted files too"),
         Option("--turn", value="N", about="the changes of turn N alone, uncommitted files too"),

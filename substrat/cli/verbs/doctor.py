@@ -13,7 +13,6 @@ from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 from substrat.cli.verbs.version import restart
 
 TYPE_CHECKING = False
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "doctor",
-    VERBS["doctor"],
     options=(
         Option("--network", value="NAME", about="try the filtered network of this agent's running turn instead"),
         Option("--bell", about="run notify.command with one made-up agent instead"),

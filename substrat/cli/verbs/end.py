@@ -8,13 +8,10 @@ from substrat import errors
 from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "end",
-    VERBS["end"],
     "NAME...|--all",
-    most=None,
     options=(many.ALL, Option("--alone", about="leave the agents that descend from it")),
     notes=(
         "An agent's descendants end with it. --all takes each agent that isn't ended, and asks first where there is a "

@@ -9,7 +9,6 @@ from substrat.cli.connection import Connection
 from substrat.cli.follow import Feed
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.render import Chorus
-from substrat.cli.table import VERBS
 from substrat.cli.verbs.logs import HANG, TAIL, pausing, start
 
 TYPE_CHECKING = False
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "events",
-    VERBS["events"],
     options=(
         Option("--follow", "-f", about="go on with new events; without --since after the last 20 events"),
         Option("--since", value="CURSOR", about="only events after this cursor; -20: the last 20 events"),

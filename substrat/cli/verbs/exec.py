@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "exec",
-    VERBS["exec"],
     "NAME [-- COMMAND...]",
-    least=1,
-    most=None,
     notes=(
         "Without a command it is a shell. The sandbox is as the agent's next turn will find it; a turn may be "
         "running beside it. Input, output and exit status are the command's own; 127: it isn't there inside. "

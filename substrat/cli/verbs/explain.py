@@ -9,7 +9,6 @@ import sys
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,10 +16,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "explain",
-    VERBS["explain"],
     "NAME",
-    least=1,
-    most=1,
     notes=(
         "'substratctl explain NAME > run; echo PROMPT | sh run' runs the agent program as a turn would, but "
         "unseen by the daemon. Secret values are neither shown nor passed on. The daemon serves neither the "

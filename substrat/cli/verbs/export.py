@@ -8,7 +8,6 @@ from substrat import errors
 from substrat.cli import output, transcripts
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 from substrat.cli.verbs.sessions import WORKSPACE, whole_id, workspace_of
 from substrat.names import is_uuid
 
@@ -20,10 +19,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "export",
-    VERBS["export"],
     "SESSION|NAME",
-    least=1,
-    most=1,
     options=(WORKSPACE,),
     notes="A SESSION is one that `substratctl sessions` lists; a NAME stands for that agent's session.",
 )

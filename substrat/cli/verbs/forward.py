@@ -7,14 +7,10 @@ import sys
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "forward",
-    VERBS["forward"],
     "NAME [LOCAL:]PORT...",
-    least=2,
-    most=None,
     notes=(
         "It listens at 127.0.77.N, where N is the agent's own while it lives, and never at 127.0.0.1, because a browser "
         "gives the cookies of one port to all others of an address. Connections go to the agent's running turn, else "

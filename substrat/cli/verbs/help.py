@@ -9,7 +9,7 @@ from substrat.cli import habits, options
 from substrat.cli.options import Arguments, Command
 from substrat.cli.table import VERBS
 
-COMMAND = Command("help", VERBS["help"], "[COMMAND]", most=1)
+COMMAND = Command("help", "[COMMAND]")
 
 
 def run(arguments: Arguments) -> int:

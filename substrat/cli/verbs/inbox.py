@@ -8,7 +8,6 @@ from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection, as_list, as_object
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "inbox",
-    VERBS["inbox"],
     "[NAME]...",
-    most=None,
     options=(
         Option("--dismiss", value="ID", about="take this one off your inbox, without an answer; may be repeated"),
         Option("--drop", value="ID", about="take back this message to NAME, which still waits; may be repeated"),

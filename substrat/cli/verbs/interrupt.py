@@ -5,11 +5,8 @@ from __future__ import annotations
 from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 
-COMMAND = Command(
-    "interrupt", VERBS["interrupt"], "NAME...", least=1, most=None, notes=f"{many.GLOB_NOTE}\n{many.JSON_NOTE}"
-)
+COMMAND = Command("interrupt", "NAME...", notes=f"{many.GLOB_NOTE}\n{many.JSON_NOTE}")
 
 
 def run(arguments: Arguments) -> int:

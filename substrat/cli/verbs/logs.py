@@ -10,7 +10,6 @@ from substrat.cli.connection import Connection
 from substrat.cli.follow import Feed
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.render import Chorus, Renderer
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,10 +21,7 @@ if TYPE_CHECKING:
 TAIL = Option("--tail", "-n", value="N", about="only the last N events; with -f the following ones, too")
 COMMAND = Command(
     "logs",
-    VERBS["logs"],
     "NAME...",
-    least=1,
-    most=None,
     options=(
         Option("--follow", "-f", about="go on until each agent is ended or removed"),
         Option("--since", value="CURSOR", about="only events after this cursor; -20: the last 20 events"),

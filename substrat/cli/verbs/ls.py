@@ -9,7 +9,6 @@ from substrat import errors
 from substrat.cli import agent_rows, alike, attention, output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 from substrat.protocol.attention import KINDS
 
 TYPE_CHECKING = False
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "ls",
-    VERBS["ls"],
     "[NAME|GLOB]...",
-    most=None,
     options=(
         Option("--attention", value="KIND", about="only agents of this attention; several with commas or repeated"),
         Option("--state", value="STATE", about="only agents in this state; several with commas or repeated"),

@@ -11,7 +11,7 @@ from substrat.cli import many, output
 from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
 from substrat.cli.outage import Outage
-from substrat.cli.table import COMMAND_NAME, VERBS
+from substrat.cli.table import COMMAND_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "merge",
-    VERBS["merge"],
     "NAME...",
-    least=1,
-    most=None,
     options=(
         Option("--into", value="BRANCH", about="the branch; default: the one that was checked out at the spawn"),
         Option("--squash", about="as one commit"),

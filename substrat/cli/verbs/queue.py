@@ -8,7 +8,6 @@ import time
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "queue",
-    VERBS["queue"],
-    "",
     options=(Option("--try", about="let one turn of each login that is held try now whether its account may go on"),),
     notes=(
         "Agents of a higher priority begin first, then the family whose last turn began longest ago, then the one that has "

@@ -6,14 +6,10 @@ from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "restore",
-    VERBS["restore"],
     "NAME",
-    least=1,
-    most=1,
     options=(Option("--turn", value="N", about="the turn at whose end the clone was as it shall be again"),),
     notes=(
         "The branch goes back to that turn's last commit, and the files to those of its end; ignored files and the chat "

@@ -6,7 +6,6 @@ from substrat import errors
 from substrat.cli import attention, many, outage, output, turns
 from substrat.cli.connection import Connection
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "resume",
-    VERBS["resume"],
     "NAME...|--all [PROMPT]",
-    most=None,
     options=(
         many.ALL,
         Option("--prompt", value="TEXT", about="a prompt instead of going on where it stopped"),

@@ -9,13 +9,10 @@ from substrat import errors
 from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "rm",
-    VERBS["rm"],
     "NAME...|--ended",
-    most=None,
     options=(Option("--ended", about="all agents that are ended"),),
     notes=f"{many.GLOB_NOTE}\n{many.JSON_NOTE} Each object is the agent as it last was.",
 )

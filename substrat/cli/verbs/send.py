@@ -5,14 +5,10 @@ from __future__ import annotations
 from substrat.cli import output, turns
 from substrat.cli.connection import Connection
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "send",
-    VERBS["send"],
     "NAME [PROMPT]",
-    least=1,
-    most=2,
     options=(
         Option("--prompt-file", value="F", about="read the prompt from a file, '-' is standard input"),
         WAIT,

@@ -9,7 +9,6 @@ import sys
 from substrat import errors
 from substrat.cli import output
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,10 +16,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "service",
-    VERBS["service"],
-    words="install|uninstall",
-    least=1,
-    most=1,
+    "install|uninstall",
     options=(
         Option("--socket", about="let systemd hold the socket: the first command starts the daemon"),
         Option("--web", about="serve the page too, as a service of its own"),

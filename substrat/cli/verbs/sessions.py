@@ -11,12 +11,10 @@ from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 WORKSPACE = Option("--workspace", "-w", value="DIR", about="the directory the chats belong to; this one by default")
 COMMAND = Command(
     "sessions",
-    VERBS["sessions"],
     options=(WORKSPACE,),
     notes=(
         "`substratctl spawn --adopt SESSION` makes an agent that goes on with a chat that is free. The first "

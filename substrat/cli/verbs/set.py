@@ -7,7 +7,6 @@ import os
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,10 +19,7 @@ _CHOICES = {"network": ("none", "filtered", "host"), "priority": ("high", "norma
 
 COMMAND = Command(
     "set",
-    VERBS["set"],
     "NAME KEY=VALUE...",
-    least=2,
-    most=None,
     notes=(
         "model=SLUG, network=none|filtered|host, allow=HOST[,HOST]... (in place of the list that it has; 'allow' adds "
         "to it), priority=high|normal|low, time_limit=SECONDS and silence_limit=SECONDS (0: no limit), env.NAME=VALUE; "

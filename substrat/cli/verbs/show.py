@@ -11,7 +11,6 @@ from substrat import errors
 from substrat.cli import attention, many, output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from substrat.cli.output import Agent
 
-COMMAND = Command("show", VERBS["show"], "NAME...", least=1, most=None, notes=many.JSON_NOTE)
+COMMAND = Command("show", "NAME...", notes=many.JSON_NOTE)
 _HEAD = (
     "name", "id", "state", "session_id", "workspace", "program", "model", "network", "parent", "created_at", "unread",
 )  # fmt: skip

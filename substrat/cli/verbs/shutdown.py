@@ -8,11 +8,9 @@ from substrat import errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "shutdown",
-    VERBS["shutdown"],
     options=(Option("--suspend", about="suspend every agent before, frozen ones too, so that nothing runs afterwards"),),
 )
 _PATIENCE_S = 60.0  # the daemon ends within seconds; a busy machine takes longer

@@ -7,15 +7,12 @@ import os
 from substrat.cli import outage, output, turns, wrapping
 from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
-from substrat.cli.table import VERBS
 from substrat.cli.verbs.sessions import whole_id
 from substrat.names import is_agent_name
 
 COMMAND = Command(
     "spawn",
-    VERBS["spawn"],
     "[NAME] [PROMPT]",
-    most=2,
     options=(
         Option("--workspace", "-w", value="DIR", about="the directory it works in (needed)"),
         Option(

@@ -5,13 +5,10 @@ from __future__ import annotations
 from substrat.cli import many
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "suspend",
-    VERBS["suspend"],
     "NAME...|--all",
-    most=None,
     options=(many.ALL, Option("--freeze", about="stop the turn in memory, where it is: no process ends")),
     notes=f"--all takes each agent that is idle, queued or running. {many.GLOB_NOTE}\n{many.JSON_NOTE}",
 )

@@ -8,7 +8,6 @@ from substrat.cli import many, output, transcripts, wrapping
 from substrat.cli.connection import Connection
 from substrat.cli.follow import Feed
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 from substrat.errors import NotFound
 
 TYPE_CHECKING = False
@@ -22,10 +21,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "transcript",
-    VERBS["transcript"],
     "NAME...",
-    least=1,
-    most=None,
     options=(
         Option("--turn", value="N", about="only this turn; -1 is the newest"),
         Option("--markdown", about="as a Markdown document"),

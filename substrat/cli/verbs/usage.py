@@ -8,7 +8,6 @@ from substrat import errors
 from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "usage",
-    VERBS["usage"],
     "[NAME]...",
-    most=None,
     notes=(
         "The numbers are cursor-agent's own: each turn that ended with a result says what it used. Turns "
         "that were stopped say nothing. A family is an agent with all its descendants that weren't removed. "

@@ -6,9 +6,9 @@ from substrat import __version__, errors
 from substrat.cli import output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import COMMAND_NAME, VERBS
+from substrat.cli.table import COMMAND_NAME
 
-COMMAND = Command("version", VERBS["version"])
+COMMAND = Command("version")
 
 
 def run(arguments: Arguments) -> int:

@@ -6,7 +6,6 @@ from substrat import errors
 from substrat.cli import many, outage, output, turns
 from substrat.cli.connection import Connection, as_list
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 from substrat.protocol import vocabulary
 
 TYPE_CHECKING = False
@@ -16,10 +15,7 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "wait",
-    VERBS["wait"],
     "NAME...",
-    least=1,
-    most=None,
     options=(
         Option("--until", value="STATE,...", about=f"any of {', '.join(vocabulary.AGENT_STATES)}"),
         Option("--timeout", value="S", about="give up after S seconds, with exit status 124"),

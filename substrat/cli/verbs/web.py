@@ -6,7 +6,6 @@ import sys
 
 from substrat import errors
 from substrat.cli.options import Arguments, Command, Option
-from substrat.cli.table import VERBS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     "web",
-    VERBS["web"],
     options=(
         Option("--port", value="N", about="the port on 127.0.0.1; default: 8675, 0: any that is free"),
         Option("--url", about="print the links of the servers that run, with the token, and serve nothing"),

@@ -7,14 +7,10 @@ import sys
 from substrat.cli import many, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
-from substrat.cli.table import VERBS
 
 COMMAND = Command(
     "why",
-    VERBS["why"],
     "NAME...",
-    least=1,
-    most=None,
     notes=(
         "The newest event comes first, the person last. --json gives an array of events for one NAME, and an array of "
         "such arrays for several."
