@@ -10,21 +10,18 @@ import ctypes
 import itertools
 import os
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from substrat.daemon import main as daemon
-from substrat.daemon.kernel import inotify, nofollow, process
-from substrat.daemon.kernel.cgroups import Cgroups
+from substrat.daemon.kernel import inotify, process
 from substrat.daemon.servers import rpc
 from substrat.daemon.state.events import Journal
 from substrat.daemon.state.store import Store
@@ -47,22 +44,6 @@ def at_each_start(leak: Callable[[], object]) -> None:
         return start(*given, **named)  # type: ignore[arg-type]
 
     process.start = leaking  # type: ignore[assignment]
-
-
-def directory() -> None:
-    """The descriptor of `.git` stays open when that is a directory and not a file."""
-
-    def read_small(path: str, most: int, beneath: int | None = None) -> bytes | None:
-        head, _, name = path.rpartition("/")
-        with suppress(OSError), nofollow.opened(head or ("/" if beneath is None else "."), beneath) as opened:
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=opened)
-            with open(descriptor, "rb") as file:
-                if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    data = file.read(most + 1)
-                    return data if len(data) <= most else None
-        return None
-
-    nofollow.read_small = read_small
 
 
 _IN_MODIFY, _IN_CREATE = 0x2, 0x100  # linux/inotify.h
@@ -98,15 +79,6 @@ def placeholders() -> None:
         remove_all([path for path in paths if not path.endswith("/.envrc")])
 
     standins.remove_all = but_one
-
-
-def cgroups() -> None:
-    """The cgroups of sandboxes stay, where there are any."""
-
-    def keep(self: Cgroups, name: str) -> None:
-        """Leave it."""
-
-    Cgroups.remove = keep  # type: ignore[method-assign]
 
 
 def rows() -> None:
@@ -162,12 +134,6 @@ def mount() -> None:
     assert ctypes.CDLL(None, use_errno=True).mount(path, path, None, 4096, None) == 0  # MS_BIND
 
 
-def file() -> None:
-    """Leave a file in the state directory."""
-    where = sys.argv[sys.argv.index("--state-dir") + 1]
-    os.close(tempfile.mkstemp(prefix="left-", dir=where)[0])
-
-
 def hang() -> None:
     """Hang once some sandboxes were started."""
     if len(kept) == HANGS_AT:
@@ -194,13 +160,11 @@ def connections() -> None:
 
 
 ONCE: dict[str, Callable[[], None]] = {
-    "directory": directory,
     "watches": partial(watches, inotify.Watcher),
     "name watches": partial(watches, inotify.EntryWatcher),
     "placeholders": placeholders,
     "rows": rows,
     "events": events,
-    "cgroups": cgroups,
     "connections": connections,
 }
 EACH: dict[str, Callable[[], object]] = {
@@ -211,7 +175,6 @@ EACH: dict[str, Callable[[], object]] = {
     "thread": thread,
     "namespace": namespace,
     "mount": mount,
-    "file": file,
     "hang": hang,
 }
 

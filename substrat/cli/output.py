@@ -383,6 +383,18 @@ def in_local_time(text: str, now: float | None = None) -> str:
     return re.sub(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z", short, text)
 
 
+def size(number: object) -> str:
+    """Say a number of bytes in four characters: `812K`, `1.2G`."""
+    if not isinstance(number, int):
+        return "?"
+    size, unit = number / 1024, "K"
+    for larger in "MGT":
+        if size < 1000:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.1f}{unit}" if size < 10 and unit != "K" else f"{size:.0f}{unit}"
+
+
 def lines_more(number: int) -> str:
     """Say how many lines more there are."""
     return f"{number} more line{'' if number == 1 else 's'}"

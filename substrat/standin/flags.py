@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Final
 
-    Value = bool | str | list[str]
+    Value = bool | str
 
-FLAG, VALUE, OPTIONAL, MANY = "flag", "value", "optional", "many"
+FLAG, VALUE, OPTIONAL = "flag", "value", "optional"
 
 
 class Flag:
@@ -67,8 +67,8 @@ OPTIONS = (
     Flag("--sandbox", VALUE, "<mode>", choices=("enabled", "disabled"), text="accepted, without effect"),
     Flag("--approve-mcps", FLAG, text="use the MCP servers of the project's .cursor/mcp.json"),
     Flag("--workspace", VALUE, "<path>", text="the directory to work in; default: the current one"),
-    Flag("--add-dir", MANY, "<path>", text="accepted, without effect"),
-    Flag("--plugin-dir", MANY, "<path>", text="accepted, without effect"),
+    Flag("--add-dir", VALUE, "<path>", text="accepted, without effect"),
+    Flag("--plugin-dir", VALUE, "<path>", text="accepted, without effect"),
     Flag("-w, --worktree", OPTIONAL, "[name]", text="refused"),
     Flag("--worktree-base", VALUE, "<branch>", text="accepted, without effect"),
     Flag("--skip-worktree-setup", FLAG, text="accepted, without effect"),
@@ -76,7 +76,7 @@ OPTIONS = (
     Flag("-c, --cloud", FLAG, text="refused"),
     Flag("--api-key", VALUE, "<key>", text="accepted, never sent anywhere"),
     Flag("--auth-token", VALUE, "<token>", text="accepted, never sent anywhere"),
-    Flag("-H, --header", MANY, "<header>", text="accepted, never sent anywhere"),
+    Flag("-H, --header", VALUE, "<header>", text="accepted, never sent anywhere"),
     Flag("-e, --endpoint", VALUE, "<url>", text="accepted, never contacted"),
     Flag("-k, --insecure", FLAG, text="accepted, without effect"),
     Flag("--allowed-tools", VALUE, "<tools>", hidden=True),
@@ -198,11 +198,7 @@ def _take(name: str, attached: str | None, rest: list[str], values: dict[str, Va
         raise BadCommandLine(
             f"error: option '{option.usage}' argument '{attached}' is invalid. Allowed choices are {allowed}."
         )
-    if option.kind == MANY:
-        earlier = values.get(option.key)
-        values[option.key] = [*earlier, attached] if isinstance(earlier, list) else [attached]
-    else:
-        values[option.key] = attached
+    values[option.key] = attached
 
 
 def help_lines() -> list[str]:

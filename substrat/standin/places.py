@@ -74,7 +74,7 @@ def read_json(path: str) -> object:
 
 
 class CliConfig:
-    """`cli-config.json`: the remembered model, and the calls that are allowed without `--force`."""
+    """`cli-config.json`: the remembered model."""
 
     def __init__(self, places: Places) -> None:
         self._path = os.path.join(places.config_dir, "cli-config.json")
@@ -82,16 +82,10 @@ class CliConfig:
         self._exists = isinstance(value, dict)
         self._values: Json = value if isinstance(value, dict) else _first_settings()
 
-    def get(self, *keys: str) -> object:
-        """The value at a path of keys; None where there is none."""
-        value: object = self._values
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
-
     def remember_model(self, chosen: str) -> str:
         """The model of this run; a chosen one is written down for the runs to come, and every run's first too."""
-        remembered = self.get("model", "modelId")
+        before = self._values.get("model")
+        remembered = before.get("modelId") if isinstance(before, dict) else None
         model = chosen or (remembered if isinstance(remembered, str) else models.DEFAULT_MODEL)
         if chosen or not self._exists:
             name = models.display_name(model)

@@ -50,14 +50,12 @@ def test_a_short_soak_breaks_no_promise(soak):
 
 
 LEAKS = {
-    "directory": r"descriptors grew \(directory /workspaces/[\w/-]+/\.git\)",
     "pipe": r"descriptors grew \(pipe\)",
     "watches": r"inotify watches grew \(writes\)",
     "name watches": r"inotify watches grew \(names\)",
     "thread": r"threads grew \(python\w*\)",
     "memory": r"memory, MiB grew",
     "process": r"processes left \(sleep\)",
-    "file": r"files of state, but turns' grew \(left-\*\)",
     "temporary": r"temporary files \(tmp\*\)",
     "placeholders": r"leftovers in workspaces \(plain: \.envrc\)",
     "rows": r"rows of what is under way grew \(mount_points\)",

@@ -76,7 +76,7 @@ def _row(clone: dict[str, object]) -> tuple[str, ...]:
     work = " ".join(filter(None, (commits, files, f"&{asides}" if asides else ""))) or "-"
     only = ", ".join(_words(clone, "only_here")) or "-"
     return (
-        output.text_of(clone["agent"]), output.text_of(clone["state"]), work, _size(clone.get("bytes")),
+        output.text_of(clone["agent"]), output.text_of(clone["state"]), work, output.size(clone.get("bytes")),
         output.text_of(only), output.text_of(clone["repository"]),
     )  # fmt: skip
 
@@ -89,18 +89,6 @@ def _kept(clone: dict[str, object]) -> dict[str, int]:
 def _words(found: dict[str, object], key: str) -> list[str]:
     value = found.get(key)
     return [str(word) for word in value] if isinstance(value, list) else []
-
-
-def _size(number: object) -> str:
-    """Say a number of bytes in four characters: `812K`, `1.2G`."""
-    if not isinstance(number, int):
-        return "?"
-    size, unit = number / 1024, "K"
-    for larger in "MGT":
-        if size < 1000:
-            break
-        size, unit = size / 1024, larger
-    return f"{size:.1f}{unit}" if size < 10 and unit != "K" else f"{size:.0f}{unit}"
 
 
 # Pruning

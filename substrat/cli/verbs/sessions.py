@@ -42,7 +42,7 @@ def run(arguments: Arguments) -> int:
         title = f"damaged: {damage}" if damage else str(chat.get("title") or "")
         rows.append((
             output.text_of(chat.get("session")), output.text_of(chat.get("agent")), output.text_of(chat.get("model")),
-            output.age(chat.get("updated_at"), now), size(chat.get("size")), output.one_line(title, _TITLE_LENGTH),
+            output.age(chat.get("updated_at"), now), output.size(chat.get("size")), output.one_line(title, _TITLE_LENGTH),
         ))  # fmt: skip
     titles = ("SESSION", "AGENT", "MODEL", "USED", "SIZE", "TITLE")
     shown = output.cut(titles, rows, output.terminal_width(sys.stdout), {"TITLE": 10, "MODEL": 8, "AGENT": 10})
@@ -75,13 +75,3 @@ def whole_id(connection: Connection, workspace: str, word: str) -> str:
 def workspace_of(arguments: Arguments) -> str:
     """Return the directory that was named, or this one."""
     return os.path.abspath(arguments.value("workspace") or ".")
-
-
-def size(count: object) -> str:
-    """Say a number of bytes in the largest unit that fits."""
-    if not isinstance(count, int):
-        return "-"
-    for power, unit in ((30, "G"), (20, "M"), (10, "K")):
-        if count >= 1 << power:
-            return f"{count / (1 << power):.1f}{unit}"
-    return f"{count}B"

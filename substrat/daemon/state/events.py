@@ -290,10 +290,7 @@ class Journal:
 
     def said(self, agent: str, turn: str) -> list[str]:
         """Return an agent's text in a turn, segment by segment: in some dialects the result doesn't repeat it."""
-        rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS)
-        ends = accumulate(row.length or 0 for row in rows)
-        with self._reader() as reader:
-            return [text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
+        return self._said_after(agent, turn, 0)
 
     def said_last(self, agent: str, turn: str) -> list[str] | None:
         """Return an agent's text after its last tool call in a turn, segment by segment; None when it has called no tool.
@@ -304,7 +301,10 @@ class Journal:
         last = max((row.cursor for row in calls if row is not None), default=None)
         if last is None or self._store.last_event_of_turn(agent, turn, "assistant") is None:
             return None
-        rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS, after=last)
+        return self._said_after(agent, turn, last)
+
+    def _said_after(self, agent: str, turn: str, cursor: int) -> list[str]:
+        rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS, after=cursor)
         ends = accumulate(row.length or 0 for row in rows)
         with self._reader() as reader:
             return [text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
