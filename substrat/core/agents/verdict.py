@@ -105,7 +105,7 @@ def judge(observation: TurnObservation, program: AgentProgram) -> Verdict:
         return Verdict(Outcome.LOST, "the sandbox was killed from outside, or the machine restarted")
     if (found := _no_room(observation)) is not None:
         return found
-    if (failure := program.failure_of(observation.errors)) is not None:
+    if (failure := program.failure_of(observation.errors, None)) is not None:
         return Verdict(Outcome.ERROR, failure.sentence, failure)
     if observation.exit_code == _KILLED:
         ended = f"was killed by SIGKILL, or exited with its status {_KILLED},"
@@ -119,7 +119,8 @@ def judge(observation: TurnObservation, program: AgentProgram) -> Verdict:
 def _said(result: TurnResult, last_passage: str, program: AgentProgram) -> Verdict:
     """Judge a turn by its result."""
     if result.is_error:
-        failure, words = result.failure, result.text or "the agent reported an error without a text"
+        failure = program.failure_of(result.text, result.status) if program.names_failed_results else None
+        words = result.text or "the agent reported an error without a text"
         return Verdict(Outcome.ERROR, failure.sentence if failure is not None else words, failure)
     if (failure := program.failure_shown(result.text, last_passage)) is not None:
         return Verdict(Outcome.ERROR, failure.sentence, failure)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _MAX_REASON = 400
@@ -24,6 +27,64 @@ class Failure(NamedTuple):
     sentence: str
     passes: bool = False
     subject: str = ""
+
+
+class Known(NamedTuple):
+    """One row of a program's table of failures.
+
+    Args:
+        failure: the failure; its sentence has `{said}` and `{subject}` for the words and the group of that name.
+        text: the words that show it.
+        statuses: the HTTP statuses that show it where no row's words do.
+        last: whether it doesn't count when another error came after it, because then it had passed.
+    """
+
+    failure: Failure
+    text: re.Pattern[str]
+    statuses: frozenset[int]
+    last: bool
+
+
+def known(name: str, text: str, sentence: str, *statuses: int, passes: bool = False, last: bool = False) -> Known:
+    """Return a row of a table; arguments as for `Known` and `Failure`."""
+    pattern = re.compile(text, re.IGNORECASE | re.MULTILINE)
+    return Known(Failure(name, sentence, passes), pattern, frozenset(statuses), last)
+
+
+def recognise(table: Iterable[Known], words: str, status: int | None = None) -> Failure | None:
+    """Name the failure that a program's own words show.
+
+    Args:
+        table: the program's; the first match counts, so that the more exact row stands first, and words before the status.
+        words: a failed result's text, or the end of standard error, with or without terminal codes.
+        status: the HTTP status that the result names, None when it names none.
+
+    Returns:
+        The failure with its sentence filled in, or None when nothing known is in it.
+    """
+    plain = without_codes(words)
+    for row in table:
+        found = _last_match(row.text, plain) if row.last else row.text.search(plain)
+        if found is not None:
+            return _told(row.failure, plain, found.groupdict().get("subject", "").strip())
+    return next((_told(row.failure, plain) for row in table if status in row.statuses), None)
+
+
+def _told(failure: Failure, plain: str, subject: str = "") -> Failure:
+    return failure._replace(sentence=failure.sentence.format(said=last_words(plain), subject=subject), subject=subject)
+
+
+_ANOTHER_ERROR = re.compile(r"\s*(?:Uncaught |Unhandled )?(?:[A-Z]\w*)?(?:Error|Exception)\b")
+
+
+def _last_match(text: re.Pattern[str], errors: str) -> re.Match[str] | None:
+    """Find a pattern's last match, unless another error follows it."""
+    for line in reversed(errors.splitlines()):
+        if (found := text.search(line)) is not None:
+            return found
+        if _ANOTHER_ERROR.match(line):
+            return None
+    return None
 
 
 USAGE_LIMIT = "usage-limit"

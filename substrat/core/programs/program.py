@@ -10,8 +10,7 @@ program's lines are decoded to the shape of cursor-agent's. Its folder provides:
   failures. They are pure, take any input without raising, and answer for input that the program was never seen to print;
 - tests with recorded output: `tests/core/programs/cursor` shows which.
 
-The state directory, the event kinds and the operator's methods are the same for all programs. Chats are read and copied by
-programs in a sandbox (`AgentProgram.chat_modules`), because an agent can write to them.
+The state directory, the event kinds and the operator's methods are the same for all programs.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from substrat.core.programs.failures import Failure
-    from substrat.core.programs.ndjson import Line
 
 Object = dict[str, object]
 GENERATED = "/run/substrat/program"
@@ -63,13 +61,13 @@ class TurnResult(NamedTuple):
         text: the answer, or the sentence of a failure.
         is_error: whether it is a failure.
         usage: counts such as `{"inputTokens": 12}`; None when the result has none.
-        failure: the failure, where the line itself names one.
+        status: the HTTP status of a failure, where the result names one.
     """
 
     text: str
     is_error: bool
     usage: dict[str, int] | None
-    failure: Failure | None = None
+    status: int | None = None
 
 
 class ProgramPlaces(NamedTuple):
@@ -77,10 +75,10 @@ class ProgramPlaces(NamedTuple):
 
     Args:
         home: the program's own directory, of which each agent has one of its own: `.cursor`.
-        chats: the directory that holds a folder for each workspace: `.cursor/chats`; empty: sessions lie in `home`.
         settings: places that sandboxes show read-only because the login lies there: `.config/cursor`.
+        mcp: the generated file that names the MCP servers: `mcp.json`.
+        chats: the directory that holds a folder for each workspace: `.cursor/chats`; empty: sessions lie in `home`.
         workspace: the directory of a workspace's own settings, which a generated copy covers: `.cursor`.
-        mcp: the MCP servers' file in it: `mcp.json`.
         rules: the file in it that tells an agent about Substrat: `rules/substrat.mdc`.
         instructions: the file in it with the rules that its parent has given an agent: `rules/substrat-instructions.mdc`.
         chat_file: the file that makes a directory a chat: `store.db`.
@@ -89,13 +87,13 @@ class ProgramPlaces(NamedTuple):
     """
 
     home: str
-    chats: str
     settings: tuple[str, ...]
-    workspace: str
     mcp: str
-    rules: str
-    instructions: str
-    chat_file: str
+    chats: str = ""
+    workspace: str = ""
+    rules: str = ""
+    instructions: str = ""
+    chat_file: str = ""
     variable: str = ""
     shown: tuple[tuple[str, str], ...] = ()
 
@@ -113,7 +111,7 @@ class Login(NamedTuple):
     variables: tuple[str, ...]
     file: str
     command: str
-    account: Callable[[bytes], str | None]
+    account: Callable[[bytes], str | None] = lambda _: None
 
 
 class AgentProgram(NamedTuple):
@@ -123,7 +121,6 @@ class AgentProgram(NamedTuple):
         id: the name that people choose it by, such as `cursor`.
         name: the command's name, looked up on PATH where the configuration names no other.
         install: the command that installs it.
-        without_login: names of programs that speak its formats and need no account, such as the stand-in.
         hosts: names that a `filtered` network must allow, such as `*.cursor.sh`.
         places: its directories and files.
         login: where its login can be.
@@ -131,23 +128,14 @@ class AgentProgram(NamedTuple):
         command: returns the argv of a turn from the program's path, workspace, model, session (None: a new one) and
             the options to leave out; the prompt comes on standard input.
         dispensable: options that a turn can do without, left out when a version refuses them.
-        version_of: returns the version that an installed program's path names, None when it names none.
-        is_session_id: says whether a text can be a session's id; it becomes part of a path.
-        chats_folder: returns the name of a workspace's folder in `places.chats`.
-        chat_modules: files of ours that the sandboxed reader of chats needs.
-        mcp_config: returns the text of `places.mcp` from the workspace's own file and the companion's entry, and the
-            problem with the workspace's file, None when there is none.
-        companion: returns the companion's entry in `places.mcp` from the paths of its interpreter and script, the
-            agent's id and the path of the agent socket, all as the sandbox has them.
-        decode: returns the event of one line by itself.
-        decoder: returns a function that decodes one turn's lines in order, so that an end can be told with its start.
-        session_of: returns the session that an event names, None when it names none.
-        result_of: returns the turn's result from an event, None when it is no result.
         only_speaks: says whether the beginning of a cut line shows that the line reports no act.
-        failure_of: names the failure that standard error shows; None when it shows no known one.
+        failure_of: names the failure that standard error shows, None when it shows no known one; or a failed result, from
+            its text and its status.
+        names_failed_results: whether `failure_of` knows the words of failed results.
         failure_shown: names the failure that stands in an answer's place, from the answer and its last passage.
         needs_last_passage: says whether `failure_shown` needs the last passage of an answer.
-        result_text: returns a turn's answer from the result's text and the segments that were said.
+        version_of: returns the version that an installed program's path names, None when it names none.
+        without_login: names of programs that speak its formats and need no account, such as the stand-in.
         environment: variables of its agents, such as the number of its own tries.
         generate: returns the files that sandboxes show read-only as `/run/substrat/program`, by their names, from the
             companion's entry and the rules; None: the files in the workspace's own directory are enough.
@@ -160,28 +148,19 @@ class AgentProgram(NamedTuple):
     id: str
     name: str
     install: str
-    without_login: frozenset[str]
     hosts: tuple[str, ...]
     places: ProgramPlaces
     login: Login
     private: tuple[str, ...]
     command: Callable[[str, str, str, str | None, frozenset[str]], tuple[str, ...]]
     dispensable: frozenset[str]
-    version_of: Callable[[str], str | None]
-    is_session_id: Callable[[str], bool]
-    chats_folder: Callable[[str], str]
-    chat_modules: tuple[str, ...]
-    mcp_config: Callable[[str | None, Object], tuple[str, str | None]]
-    companion: Callable[[str, str, str, str], Object]
-    decode: Callable[[Line], LineEvent]
-    decoder: Callable[[], Callable[[Line], LineEvent]]
-    session_of: Callable[[LineEvent], str | None]
-    result_of: Callable[[LineEvent], TurnResult | None]
     only_speaks: Callable[[bytes], bool]
-    failure_of: Callable[[str], Failure | None]
-    failure_shown: Callable[[str, str], Failure | None]
-    needs_last_passage: Callable[[str], bool]
-    result_text: Callable[[str, Sequence[str]], str]
+    failure_of: Callable[[str, int | None], Failure | None]
+    names_failed_results: bool = True
+    failure_shown: Callable[[str, str], Failure | None] = lambda _answer, _passage: None
+    needs_last_passage: Callable[[str], bool] = lambda _: False
+    version_of: Callable[[str], str | None] = lambda _: None
+    without_login: frozenset[str] = frozenset()
     environment: tuple[tuple[str, str], ...] = ()
     generate: Callable[[Object, str], Mapping[str, str]] | None = None
     session_file: Callable[[str], str] | None = None

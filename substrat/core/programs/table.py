@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from substrat.core.programs.claude.claude import CLAUDE
 from substrat.core.programs.codex.codex import CODEX
-from substrat.core.programs.cursor import cursor_agent
+from substrat.core.programs.cursor import answers, command_line, cursor_agent, mcp_config, stream
 from substrat.errors import InvalidParams
 
 if TYPE_CHECKING:
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 CURSOR = cursor_agent.CURSOR_AGENT
 """Cursor's own. Every sandbox covers its directory in the workspace, its chats lie among the user's, and it decodes stored
 lines: its shape is that of all events."""
+CHAT_MODULES = ("substrat/core/programs/cursor/chat_store.py",)
+"""Files of ours that the reader of chats needs; it runs in a sandbox, because an agent can write to its chats."""
+chats_folder, companion, mcp_config_of = command_line.chats_folder, mcp_config.companion, mcp_config.merge
+decode, decoder, session_of, result_of = stream.decode, stream.decoder, stream.session_of, stream.result_of
+result_text = answers.result_text
 PROGRAMS = {program.id: program for program in (CURSOR, CLAUDE, CODEX)}
 """An entry for each folder beside this file, by the name that people choose it by."""
 

@@ -15,11 +15,12 @@ from substrat.core.agents.records import (
 from substrat.core.agents.stop_reason import fills_disk, over_home_limit, over_output_limit
 from substrat.core.programs.ndjson import Line
 from substrat.core.programs.program import gets_further
-from substrat.core.programs.table import program_of
+from substrat.core.programs.table import decode, program_of, result_of, session_of
 from substrat.daemon.agents.turn_ends import TurnEnds
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import Patience
 from substrat.errors import SubstratError
+from substrat.names import is_uuid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ class Accounting:
         if agent is None or row is None or data is None:
             return None
         line = Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))
-        return program_of(agent).result_of(program_of(agent).decode(line))
+        return result_of(decode(line))
 
     def turn_spawned(self, turn: str, started: Process, version: str | None = None, directory: str | None = None) -> None:
         """Note a turn's process, and which directory its workspace is."""
@@ -85,7 +86,7 @@ class Accounting:
             for _, event in lines:
                 if event.kind == "system:init":
                     reported = True
-                    agent = self._note_session(change, agent, turn, program_of(agent).session_of(event))
+                    agent = self._note_session(change, agent, turn, session_of(event))
             assert agent.turn is not None
             if any(event.kind == "tool-call-started" for _, event in lines):
                 for tool_called in self._registry.follow_ups.tool_called:
@@ -180,7 +181,7 @@ class Accounting:
 
     def _session_obstacle(self, agent: Agent, session: str) -> str | None:
         """Say why a session can't become an agent's, None if it can."""
-        if not program_of(agent).is_session_id(session):
+        if not is_uuid(session):
             return f"{session[:80]!r} is no session id"
         if any(other.session and other.session.id == session for other in self._registry.agents):
             return f"session {session} belongs to another agent"

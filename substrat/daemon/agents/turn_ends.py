@@ -12,7 +12,7 @@ from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import Agent, Completion, ItemKind, Outcome, Restore, Turn
 from substrat.core.agents.verdict import end_of
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
-from substrat.core.programs.table import program_of
+from substrat.core.programs.table import program_of, result_text
 from substrat.daemon.agents.turn_prompts import asker, prompt_of
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import Patience
@@ -94,7 +94,7 @@ class TurnEnds:
         if agent is None or agent.turn is None:
             return
         result = observation.result
-        text = program_of(agent).result_text(result.text, self._journal.said(agent.id, turn_id)) if result else ""
+        text = result_text(result.text, self._journal.said(agent.id, turn_id)) if result else ""
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
             ended_at=end_of(observation, agent.turn.started_at, self._registry.now()),
@@ -148,7 +148,7 @@ class TurnEnds:
         if turn.outcome is not Outcome.SUCCESS or turn.completion is not None:
             return turn
         said = self._journal.said_last(agent.id, turn.id)
-        report = text if said is None else program_of(agent).result_text("", said)
+        report = text if said is None else result_text("", said)
         schema = agent.settings.result_schema
         is_unfit = schema is not None and result_schema.misfit(schema, report) is not None
         return replace(turn, report=excerpts.shortened(report), completion=Completion.UNFIT if is_unfit else None)

@@ -10,11 +10,12 @@ import attrs
 import msgspec
 
 from sandbox.spec import Bind, Directory, Mount
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import CHAT_MODULES, CURSOR, chats_folder
 from substrat.daemon.sandboxes import oneshot
 from substrat.daemon.sandboxes.inside import inside
 from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing, WorkspaceUnusable
 from substrat.inside import chatreader
+from substrat.names import is_uuid
 
 if TYPE_CHECKING:
     from substrat.daemon.chats.sessions import Sessions
@@ -104,7 +105,7 @@ class Chats:
         else:
             return []
         # The user's own comes first where a session is in both places.
-        chats = {chat.session: chat for chat in reversed(found) if CURSOR.is_session_id(chat.session)}
+        chats = {chat.session: chat for chat in reversed(found) if is_uuid(chat.session)}
         return sorted(chats.values(), key=lambda chat: chat.updated_at, reverse=True)
 
     async def read(self, workspace: str, session: str, after: int = 0) -> tuple[Head, list[NumberedMessage]]:
@@ -129,9 +130,9 @@ class Chats:
         folder: str | None = self._folder(workspace)
         own = {}
         store = os.path.join(self._folder(workspace), session, CURSOR.places.chat_file)
-        if CURSOR.is_session_id(session) and not os.path.isfile(store):
+        if is_uuid(session) and not os.path.isfile(store):
             folder, own = None, {name: path for name, path in self.sessions.own_chats(workspace).items() if name == session}
-        if not CURSOR.is_session_id(session) or (folder is None and not own):
+        if not is_uuid(session) or (folder is None and not own):
             raise SessionMissing(
                 f"there is no session {session} of {workspace}: `substratctl sessions -w {shlex.quote(workspace)}` lists "
                 f"those there are"
@@ -149,7 +150,7 @@ class Chats:
         return head, messages
 
     def _folder(self, workspace: str) -> str:
-        return os.path.join(self._sandboxes.user.home, CURSOR.places.chats, CURSOR.chats_folder(workspace))
+        return os.path.join(self._sandboxes.user.home, CURSOR.places.chats, chats_folder(workspace))
 
     async def _read(self, folder: str | None, own: dict[str, str], *arguments: str) -> list[bytes]:
         """Run the reader.
@@ -159,7 +160,7 @@ class Chats:
             own: the directories that it sees in `_OWN`, by name.
             arguments: its command line.
         """
-        command, shown = inside(chatreader, *arguments, modules=CURSOR.chat_modules)
+        command, shown = inside(chatreader, *arguments, modules=CHAT_MODULES)
         mounts: tuple[Mount, ...] = (
             *shown,
             Directory(_OWN),

@@ -10,7 +10,7 @@ from sandbox.netrelay import PORT
 from sandbox.spec import Bind, Devices, Directory, Mount, Network, NetworkMode, Processes, ReadOnly, Spec, Symlink, Tmpfs
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.program import GENERATED
-from substrat.core.programs.table import CURSOR, program_of
+from substrat.core.programs.table import CURSOR, chats_folder, program_of
 from substrat.daemon.sandboxes import authorities, clone_mounts
 from substrat.daemon.state.layout import (
     COMPANION_IN_SANDBOX,
@@ -263,7 +263,7 @@ def _home(agent: Agent, agent_dir: AgentDir, host: HostFacts, chat: str | None) 
     yield Tmpfs(home, host.memory_dir_bytes, 0o700)
     yield Bind(agent_dir.home(places.home), f"{home}/{places.home}", writable=True)
     if places.chats:
-        folder, chats = program.chats_folder(agent.workspace), f"{home}/{places.chats}"
+        folder, chats = chats_folder(agent.workspace), f"{home}/{places.chats}"
         yield Bind(agent_dir.chats, chats, writable=True)
         yield Bind(f"{agent_dir.chats}/{folder}", f"{chats}/{folder}", writable=True, held=True)
         if chat is not None:

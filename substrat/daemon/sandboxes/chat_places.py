@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from substrat.core.programs.table import CURSOR, program_of
+from substrat.core.programs.table import CURSOR, chats_folder, program_of
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.workspaces.checking import identify
 from substrat.errors import WorkspaceUnusable
@@ -49,7 +49,7 @@ class Record(msgspec.Struct, frozen=True):
 
 def chats_of(user: User, workspace: str) -> str:
     """Return the physical path of a workspace's folder in the user's own `~/.cursor/chats`."""
-    return os.path.join(os.path.realpath(os.path.join(user.home, CURSOR.places.chats)), CURSOR.chats_folder(workspace))
+    return os.path.join(os.path.realpath(os.path.join(user.home, CURSOR.places.chats)), chats_folder(workspace))
 
 
 def session_is_stored(user: User, workspace: str, session: str) -> bool:
@@ -97,7 +97,7 @@ def make_chats_folder(user: User, workspace: str) -> str:
         WorkspaceUnusable: a part of the path isn't a directory or can't be made.
     """
     path = user.home
-    for name in (*CURSOR.places.chats.split("/"), CURSOR.chats_folder(workspace)):
+    for name in (*CURSOR.places.chats.split("/"), chats_folder(workspace)):
         path = os.path.join(path, name)
         try:
             os.mkdir(path, 0o755)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sandbox.netlaunch import NAMESERVER
 from substrat.core.agents import prompts
-from substrat.core.programs.table import CURSOR, program_of
+from substrat.core.programs.table import CURSOR, chats_folder, companion, mcp_config_of, program_of
 from substrat.core.workspaces import person_git
 from substrat.core.workspaces.person_git import ATTRIBUTES, EXCLUDES
 from substrat.daemon.kernel import nofollow
@@ -76,7 +76,7 @@ def generate(
         agent_dir.socket_dir,
     ):
         os.makedirs(directory, mode=0o700, exist_ok=True)
-    os.makedirs(os.path.join(agent_dir.chats, CURSOR.chats_folder(agent.workspace)), exist_ok=True)
+    os.makedirs(os.path.join(agent_dir.chats, chats_folder(agent.workspace)), exist_ok=True)
     if chat is not None:
         _make_mount_point(agent_dir.chat(agent.workspace, chat))
     left_out = _copy_cursor_directory(agent_dir, agent, workspace)
@@ -85,8 +85,8 @@ def generate(
     _write_rules(os.path.join(agent_dir.cursor, CURSOR.places.instructions), instructions)
     found = nofollow.read_own(agent_dir.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it
     own = found.decode("utf-8", "replace") if found is not None else None
-    ours = CURSOR.companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
-    text, problem = CURSOR.mcp_config(own, ours)
+    ours = companion(python, COMPANION_IN_SANDBOX, agent.id, SOCKET_IN_SANDBOX)
+    text, problem = mcp_config_of(own, ours)
     _write(agent_dir.mcp_json, text)
     if program.generate is not None:
         _write_program(agent_dir.program, program.generate(ours, "\n".join(map(_without_head, (rules, instructions)))))

@@ -15,7 +15,7 @@ import msgspec
 from substrat.core.agents.prompts import timestamp
 from substrat.core.programs import lenient
 from substrat.core.programs.ndjson import Line
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import decode
 from substrat.daemon.state.event_lines import MAX_RAW
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def read_event(reader: LineReader, row: EventRow) -> tuple[EncodedEvent, bytes |
     if line is None:
         return encode(row, None), None
     data = line.removesuffix(b"\n")
-    return encode(row, CURSOR.decode(Line(row.offset or 0, row.length or 0, data)), data), line
+    return encode(row, decode(Line(row.offset or 0, row.length or 0, data)), data), line
 
 
 def with_line(event: EncodedEvent, line: bytes | None) -> bytes:
@@ -120,4 +120,4 @@ def text_of(reader: LineReader, row: EventRow) -> str:
     data = reader.line_of(row)
     if data is None:
         return ""
-    return CURSOR.decode(Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))).text or ""
+    return decode(Line(row.offset or 0, row.length or 0, data.removesuffix(b"\n"))).text or ""

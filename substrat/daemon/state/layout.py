@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sandbox.spec import NetworkMode
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import CURSOR, chats_folder
 from substrat.daemon.kernel import descriptors, nofollow
 from substrat.names import is_uuid
 
@@ -359,7 +359,7 @@ class AgentDir:
 
     def chat(self, workspace: str, session: str) -> str:
         """Return the directory of a session that is the agent's own until it is moved to the user's."""
-        return os.path.join(self.chats, CURSOR.chats_folder(workspace), session)
+        return os.path.join(self.chats, chats_folder(workspace), session)
 
     session = _Path("session")
     """A record of the user's chat that is the agent's: `chat_places.Record`."""

@@ -13,6 +13,7 @@ from substrat.core.agents.stop_reason import AFTER_RESULT
 from substrat.core.programs import lenient
 from substrat.core.programs.ndjson import Line, Splitter
 from substrat.core.programs.program import gets_further
+from substrat.core.programs.table import decoder, result_of
 from substrat.daemon.kernel import descriptors
 from substrat.daemon.kernel.tail import Cut, Tail
 from substrat.daemon.state.storing import FULL_DISK_PAUSE, Patience, until_stored
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Process
     from substrat.core.agents.stop_reason import StopReason
-    from substrat.core.programs.program import AgentProgram, LineEvent, TurnResult
+    from substrat.core.programs.program import LineEvent, TurnResult
     from substrat.daemon.kernel.inotify import ChangeFlag
     from substrat.daemon.state.layout import TurnDir
     from substrat.daemon.turns.stop_request import StopRequest
@@ -88,7 +89,6 @@ class TurnOutput:
         longest: how many bytes the turn may write; 0: no limit.
         stop: whether the turn is to be stopped.
         exited: set when the turn's processes are gone.
-        program: the agent program, which prints the lines.
     """
 
     def __init__(
@@ -100,9 +100,7 @@ class TurnOutput:
         longest: int,
         stop: StopRequest,
         exited: trio.Event,
-        program: AgentProgram,
     ) -> None:
-        self._program = program
         self._turn = turn
         self._place = place
         self._offset = offset
@@ -110,7 +108,7 @@ class TurnOutput:
         self._longest = longest
         self._stop = stop
         self._exited = exited
-        self._decode_line = program.decoder()
+        self._decode_line = decoder()
         self._lines = self._cuts = 0
         self._read_until: float | None = None
         self._is_unread = False
@@ -246,7 +244,7 @@ class TurnOutput:
         elif self.stalled_since is None:
             self.stalled_since = trio.current_time()
         for _, event in decoded:
-            if (result := self._program.result_of(event)) is not None:
+            if (result := result_of(event)) is not None:
                 self.result = result
                 self.result_seen.set()
         return True

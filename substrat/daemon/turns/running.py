@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Process
     from substrat.core.agents.turn_limits import TurnLimits
-    from substrat.core.programs.program import AgentProgram
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.kernel.cgroups import Group
     from substrat.daemon.kernel.inotify import ChangeFlag, Watcher
@@ -57,7 +56,6 @@ class RunningTurn(TurnControl):
         limits: how long things may take.
         points: the failpoints.
         group: the sandbox's cgroup, if there can be one.
-        program: the agent program.
         showing: lets others see the sandbox's first process, given its pid, for as long as the returned context lasts.
         frozen: whether it is to be stopped in memory from the start.
     """
@@ -73,7 +71,6 @@ class RunningTurn(TurnControl):
         points: Failpoints,
         *,
         group: Group | None = None,
-        program: AgentProgram,
         showing: Callable[[int], AbstractContextManager[None]] = lambda _pid: nullcontext(),
         frozen: bool = False,
     ) -> None:
@@ -85,7 +82,7 @@ class RunningTurn(TurnControl):
         self._showing = showing
         self._without: frozenset[str] = frozenset()
         self._ended_before = False
-        self._output = TurnOutput(turn, place, offset, observer, limits.output, self.stop_request, self._exited, program)
+        self._output = TurnOutput(turn, place, offset, observer, limits.output, self.stop_request, self._exited)
         self._limits = LimitsWatch(
             turn=turn, place=place, observer=observer, watcher=watcher, limits=limits, output=self._output, pauses=pauses,
             kill=self.kill_soon,

@@ -11,7 +11,6 @@ import structlog
 import trio
 
 from substrat.core.agents.turn_limits import TurnLimits, time_silent, time_used
-from substrat.core.programs.table import program_of
 from substrat.daemon.kernel import descriptors, sandbox_process
 from substrat.daemon.kernel.cgroups import group_of
 from substrat.daemon.sandboxes.running import TURN
@@ -84,7 +83,7 @@ class TurnStarter:
         running = RunningTurn(
             turn.id, turn_place, turn.offset, self._accounting, self._state.watcher, self._limits(agent, turn, turn_place),
             self._state.registry.points, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
-            program=program_of(agent), showing=partial(self._sandboxes.running.showing, agent.id, TURN),
+            showing=partial(self._sandboxes.running.showing, agent.id, TURN),
         )  # fmt: skip
         note = partial(self._accounting.network_decided, turn.id)
         network = network_of(self._state.registry, self._state.watcher, agent, turn_place, place.network_socket, note)

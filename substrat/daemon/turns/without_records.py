@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.bwrap import LOCK_FD
 from substrat.core.programs.ndjson import Splitter
-from substrat.core.programs.table import CURSOR
+from substrat.core.programs.table import decode, session_of
 from substrat.daemon.kernel import nofollow, sandbox_process
 from substrat.daemon.state.archive import SUFFIX, ArchiveDamaged, Archives
 from substrat.daemon.state.own_files import is_kind
@@ -177,7 +177,7 @@ def _session(agent_dir: AgentDir) -> str | None:
             with suppress(OSError, ArchiveDamaged):
                 data = Archives().read(stdout + SUFFIX, 0, _FIRST_LINES)
         for line in Splitter().feed(data):
-            if (session := CURSOR.session_of(CURSOR.decode(line))) is not None:
+            if (session := session_of(decode(line))) is not None:
                 return session
     return None
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from substrat.core.programs.cursor import stream
 from substrat.core.programs.cursor.tool_calls import Pairing
 from substrat.core.programs.ndjson import Splitter
-from substrat.core.programs.table import CURSOR
 from substrat.daemon.state import event_json
 from substrat.daemon.state import events as journal_module
 from substrat.daemon.state.archive import compress
@@ -480,7 +479,7 @@ async def test_a_hundred_readers_take_turns_and_one_slice_is_read_between_two_tu
             most[0], decoded[0] = max(most[0], decoded[0]), 0
             await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(event_json, "CURSOR", CURSOR._replace(decode=counting))
+    monkeypatch.setattr(event_json, "decode", counting)
     found = []
 
     async def reader():

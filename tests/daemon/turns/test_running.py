@@ -11,7 +11,6 @@ from sandbox import host
 from substrat.core.agents.records import Process
 from substrat.core.agents.stop_reason import ENDED, SUSPENDED
 from substrat.core.agents.turn_limits import TurnLimits
-from substrat.core.programs.table import CURSOR
 from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import process, procfs
 from substrat.daemon.kernel.inotify import Watcher
@@ -115,7 +114,6 @@ class Bench:
             Failpoints({}),
             group=group,
             frozen=frozen,
-            program=CURSOR,
         )
 
     def launch(self, script, *, sandboxed=False, options=()):

@@ -31,6 +31,7 @@ _SHARED = ("init", "task_notification")
 """The `system` lines that have the one shape already."""
 _EXIT = re.compile(r"Exit code (\d{1,3})(?:\n|\Z)")
 _REFUSED = re.compile(r"</?tool_use_error>")
+_SYSTEM = re.compile(rb'\s*\{\s*"type"\s*:\s*"system"')
 
 
 def normalise(body: Object) -> Object:
@@ -59,6 +60,17 @@ def normalise(body: Object) -> Object:
         case "result", _ if "input_tokens" in _object(body.get("usage")):
             return _from_end(body)
     return body
+
+
+def only_speaks(line: bytes) -> bool:
+    """Say whether the beginning of a line shows that the line reports no act.
+
+    Only `{"type":"system"` does: an `assistant` line may be a tool call, and a `user` line the end of one.
+
+    Args:
+        line: the line as far as it was written.
+    """
+    return _SYSTEM.match(line) is not None
 
 
 def _from_model(body: Object) -> Object:

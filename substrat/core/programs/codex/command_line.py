@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from substrat.names import is_uuid
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -79,11 +77,6 @@ def settings(companion: Mapping[str, Any]) -> str:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def is_session_id(text: str) -> bool:
-    """Say whether a text is a UUID: it becomes part of a path, and codex takes anything else for a name."""
-    return is_uuid(text)
 
 
 def session_file(session: str) -> str:

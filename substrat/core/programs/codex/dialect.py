@@ -30,6 +30,10 @@ _SHELL = re.compile(r"[\w/.-]*sh -l?c (?:'([^']*)'|([\w./=-]+))")
 """How codex words a command: `/bin/bash -lc 'make test'`, and without quotes if it needs none."""
 _BACKTRACE = "\n\nStack backtrace:"
 """What follows has no names, only numbers."""
+_SPEECH = re.compile(
+    rb'\{"type":(?:"(?:thread\.started|turn\.started|error)"|'
+    rb'"item\.completed","item":\{"id":"\w*","type":"(?:agent_message|reasoning|error)")'
+)
 
 
 def normalise(body: Object) -> Object:
@@ -55,6 +59,17 @@ def normalise(body: Object) -> Object:
         case ("item.started" | "item.updated" | "item.completed") as stage, dict(item):
             return _item(str(stage).removeprefix("item."), item) or body
     return body
+
+
+def only_speaks(line: bytes) -> bool:
+    """Say whether the beginning of a line shows that it is speech, without its end.
+
+    `{"type":"item.completed","item":{"id":"item_1","type":"agent_message","text":"Lo` is.
+
+    Args:
+        line: the line as far as it was written.
+    """
+    return _SPEECH.match(line) is not None
 
 
 def _item(stage: str, item: Object) -> Object | None:

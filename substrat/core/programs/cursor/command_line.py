@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 
-from substrat.names import is_uuid
-
 OPTIONS = (
     ("--print",),
     ("--output-format", "stream-json"),
@@ -38,11 +36,6 @@ def command(
     resume = (("--resume", session),) if session else ()
     options = (*OPTIONS, ("--workspace", workspace), ("--model", model), *resume)
     return (program, *(word for option in options if option[0] not in without for word in option))
-
-
-def is_session_id(text: str) -> bool:
-    """Say whether a text is a UUID: an agent prints it and it becomes part of a path, so nothing else is accepted."""
-    return is_uuid(text)
 
 
 def chats_folder(workspace: str) -> str:

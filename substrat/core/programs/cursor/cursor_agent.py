@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from substrat.core.programs.cursor import answers, command_line, failures, login_file, mcp_config, stream
+from substrat.core.programs.cursor import answers, command_line, failures, login_file, stream
 from substrat.core.programs.program import AgentProgram, Login, ProgramPlaces
 
 
@@ -19,14 +19,13 @@ CURSOR_AGENT = AgentProgram(
     name="cursor-agent",
     # The installer that Cursor names (cursor.com/docs/cli/installation); it puts the program into ~/.local/bin.
     install="curl https://cursor.com/install -fsS | bash",
-    without_login=frozenset({"cursor-agent-standin"}),
     hosts=("*.cursor.sh", "*.cursor.com", "*.cursor-cdn.com", "*.cursorapi.com"),
     places=ProgramPlaces(
         home=".cursor",
-        chats=".cursor/chats",
         settings=(".config/cursor",),
-        workspace=".cursor",
         mcp="mcp.json",
+        chats=".cursor/chats",
+        workspace=".cursor",
         rules="rules/substrat.mdc",
         instructions="rules/substrat-instructions.mdc",
         chat_file="store.db",
@@ -37,19 +36,11 @@ CURSOR_AGENT = AgentProgram(
     private=("CURSOR_",),
     command=command_line.command,
     dispensable=command_line.DISPENSABLE,
-    version_of=version_of,
-    is_session_id=command_line.is_session_id,
-    chats_folder=command_line.chats_folder,
-    chat_modules=("substrat/core/programs/cursor/chat_store.py",),
-    mcp_config=mcp_config.merge,
-    companion=mcp_config.companion,
-    decode=stream.decode,
-    decoder=stream.decoder,
-    session_of=stream.session_of,
-    result_of=stream.result_of,
     only_speaks=stream.only_speaks,
     failure_of=failures.recognise,
+    names_failed_results=False,
     failure_shown=answers.failure_shown,
     needs_last_passage=answers.needs_last_passage,
-    result_text=answers.result_text,
+    version_of=version_of,
+    without_login=frozenset({"cursor-agent-standin"}),
 )

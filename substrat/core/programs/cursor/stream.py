@@ -115,7 +115,7 @@ def result_of(event: LineEvent) -> TurnResult | None:
     counts = _counts(usage) if isinstance(usage, dict) else None
     is_error = event.kind == "result:error"
     words = _first_string(body, "result") or (error_words(body) if is_error else event.text)
-    return TurnResult(words or "", is_error, counts)
+    return TurnResult(words or "", is_error, counts, lenient.whole(body.get("api_error_status")))
 
 
 def error_words(body: Object) -> str:

@@ -20,6 +20,7 @@ from substrat.daemon.servers.methods.request import OperatorRequest, Seconds, ab
 from substrat.daemon.workspaces import git_places
 from substrat.daemon.workspaces.git_places import MOST_OBJECTS
 from substrat.errors import InvalidParams, NotAvailable, SessionDamaged
+from substrat.names import is_uuid
 
 if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
@@ -141,7 +142,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if self.session is None:
             return None, self.model
         session = self.session.lower()
-        if CURSOR.is_session_id(session):
+        if is_uuid(session):
             await services.chats.sessions.rescue(workspace, session)
         head, _ = await services.chats.read(workspace, session)
         if head.damage is not None:

@@ -1,7 +1,6 @@
 """claude's lines as versions 2.1.197 and 2.1.332 printed them: events, transcripts, the result."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,41 +8,23 @@ from hypothesis import strategies as st
 
 from substrat.core.programs.claude import dialect
 from substrat.core.programs.cursor import stream
-from substrat.core.programs.cursor.tool_calls import Pairing
-from substrat.core.programs.ndjson import Splitter
-from substrat.core.programs.transcript import Transcript
-from substrat.daemon.state import event_json
-from substrat.daemon.state.rows import EventRow
+from tests.core.programs import printed
 from tests.support.cases import each
 
-RECORDINGS = Path(__file__).parent / "recordings"
 TURN, EDIT, LOGIN = "turn-2.1.332.jsonl", "edit-2.1.332.jsonl", "refused-login-2.1.332.jsonl"
 TOOLS, INTERRUPTED = "tools-2.1.197.jsonl", "interrupted-2.1.197.jsonl"
 
 
 def lines_of(name):
-    return list(Splitter().feed((RECORDINGS / name).read_bytes()))
-
-
-def events_of(name):
-    pairing = Pairing()
-    return [stream.decode(line, pairing) for line in lines_of(name)]
+    return printed.recorded("claude", name)
 
 
 def told(name):
-    return [(event.kind, event.text) for event in events_of(name)]
-
-
-def objects_of(name):
-    """The events as the API gives them."""
-    for number, (line, event) in enumerate(zip(lines_of(name), events_of(name), strict=True)):
-        row = EventRow(number, "a", "t", 0.0, event.kind, event.text, line.offset, line.length, None)
-        yield json.loads(event_json.encode(row, event, line.data).json)
+    return printed.told(lines_of(name))
 
 
 def steps_of(name):
-    transcript = Transcript()
-    return [step for event in objects_of(name) for step in transcript.feed(event)] + transcript.finish()
+    return printed.steps(lines_of(name))
 
 
 def test_a_turn_reads_like_one_of_cursor_agents():
@@ -99,13 +80,13 @@ def test_the_transcript_has_passages_and_calls_in_their_order_and_each_calls_out
 
 
 def test_the_api_gives_calls_in_the_one_shape():
-    started = next(event for event in objects_of(TURN) if event["kind"] == "tool-call-started")
+    started = next(event for event in printed.objects(lines_of(TURN)) if event["kind"] == "tool-call-started")
     assert started["raw"]["call_id"] == "toolu_a1"
     assert started["raw"]["tool_call"]["shellToolCall"]["args"]["command"] == "echo hello from the shell; ls; exit 3"
 
 
 def test_a_result_has_its_usage_in_the_names_of_the_one_shape():
-    result = stream.result_of(events_of(TURN)[-1])
+    result = stream.result_of(printed.decoded(lines_of(TURN))[-1])
     assert result is not None
     assert result.usage == {"inputTokens": 300, "outputTokens": 60, "cacheReadTokens": 150, "cacheWriteTokens": 30}
     assert not result.is_error
@@ -119,7 +100,7 @@ def test_a_refused_login_is_an_error_although_its_subtype_is_success():
 
 
 def test_a_turn_that_a_signal_ends_has_no_result_and_no_prompt_of_its_own():
-    *_, note, ended = events_of(INTERRUPTED)
+    *_, note, ended = printed.decoded(lines_of(INTERRUPTED))
     assert (note.kind, note.text) == ("system:notice", "[Request interrupted by user for tool use]")
     assert (ended.kind, ended.text) == ("error", "broken off (aborted_tools)")
     assert stream.result_of(ended) is None
@@ -166,5 +147,5 @@ def test_no_line_is_too_odd(kinds, block, told_result, other):
 
 @pytest.mark.parametrize("name", [TURN, TOOLS])
 def test_the_session_is_named_in_the_first_line(name):
-    first = events_of(name)[0]
-    assert stream.session_of(first) == json.loads((RECORDINGS / name).read_text().splitlines()[0])["session_id"]
+    first, *_ = lines_of(name)
+    assert stream.session_of(stream.decode(first)) == json.loads(first.data)["session_id"]

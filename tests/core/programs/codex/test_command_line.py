@@ -47,11 +47,5 @@ def test_tools_beside_the_companions_are_off_and_so_are_endless_tries_to_connect
     assert settings["tools"]["experimental_request_user_input"] == {"enabled": False}
 
 
-@each("text", ["", "my-thread", "../x", f"{SESSION}\n", SESSION.upper()])
-def test_an_id_that_codex_would_take_for_a_name_is_no_session(text):
-    assert not command_line.is_session_id(text)
-
-
 def test_a_session_is_a_file_of_a_day():
-    assert command_line.is_session_id(SESSION)
     assert command_line.session_file(SESSION) == f"sessions/*/*/*/rollout-*-{SESSION}.jsonl"

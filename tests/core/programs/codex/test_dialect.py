@@ -1,59 +1,27 @@
 """codex's lines as events, transcripts and API objects of the one shape; recorded from codex 0.171.0 in November 2026."""
 
 import json
-from pathlib import Path
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from substrat.core.programs.codex import dialect, lines
+from substrat.core.programs.codex import dialect
 from substrat.core.programs.cursor import stream
-from substrat.core.programs.cursor.tool_calls import Pairing
-from substrat.core.programs.ndjson import Line, Splitter
 from substrat.core.programs.program import gets_further
-from substrat.core.programs.transcript import Transcript
-from substrat.daemon.state.event_json import encode
-from substrat.daemon.state.rows import EventRow
+from tests.core.programs import printed
+from tests.core.programs.printed import decoded, line_of
 from tests.support.cases import each
 
 FALLBACK = "Defaulting to fallback metadata; this can degrade performance and cause issues."
-RECORDINGS = Path(__file__).parent / "recordings"
 SESSION = "01a219c6-2586-7c62-8805-d8956c208681"
 
 
 def lines_of(name):
-    return list(Splitter().feed((RECORDINGS / name).read_bytes()))
+    return printed.recorded("codex", name)
 
 
-def line_of(**body):
-    data = json.dumps(body).encode()
-    return Line(0, len(data), data)
-
-
-def decoded(printed):
-    pairing = Pairing()
-    return [(line, stream.decode(line, pairing)) for line in printed]
-
-
-def read(name):
-    """The kinds and texts of a recorded turn's events."""
-    return [(event.kind, event.text) for _, event in decoded(lines_of(name))]
-
-
-def api_objects(events):
-    """The event objects that clients get of a turn's lines."""
-    found = []
-    for line, event in events:
-        row = EventRow(1, "a", "t", 0.0, event.kind, event.text, 0, line.length, 0)
-        found.append(msgspec.json.decode(encode(row, event, line.data).json))
-    return found
-
-
-def steps_of(printed):
-    transcript = Transcript()
-    found = [step for event in api_objects(decoded(printed)) for step in transcript.feed(event)]
-    return found + transcript.finish()
+def told(name):
+    return printed.told(lines_of(name))
 
 
 def call(stage, **item):
@@ -61,7 +29,7 @@ def call(stage, **item):
 
 
 def test_a_recorded_turn_is_told_like_one_of_cursor_agents():
-    assert read("turn.jsonl") == [
+    assert told("turn.jsonl") == [
         ("system:init", f"session {SESSION}"),
         ("system:notice", f"Model metadata for `gpt-5-codex` not found. {FALLBACK}"),
         ("system:init", None),
@@ -77,7 +45,7 @@ def test_a_recorded_turn_is_told_like_one_of_cursor_agents():
 
 
 def test_the_transcript_is_made_from_what_the_api_gives():
-    steps = steps_of(lines_of("turn.jsonl"))
+    steps = printed.steps(lines_of("turn.jsonl"))
     assert [step.kind for step in steps] == ["note", "thinking", "text", "tool", "tool", "text"]
     shell, whoami = steps[3].tool, steps[4].tool
     assert (shell.kind, shell.args, shell.exit_code) == ("shell", {"command": "echo hello from the shell; ls; exit 3"}, 3)
@@ -88,7 +56,7 @@ def test_the_transcript_is_made_from_what_the_api_gives():
 
 
 def test_the_api_gives_a_call_in_the_one_shape():
-    started = api_objects(decoded(lines_of("turn.jsonl")))[5]
+    started = printed.objects(lines_of("turn.jsonl"))[5]
     assert started["raw"] == {
         "type": "tool_call", "subtype": "started", "call_id": "item_3",
         "tool_call": {"shellToolCall": {"args": {"command": "echo hello from the shell; ls; exit 3"}}},
@@ -96,21 +64,21 @@ def test_the_api_gives_a_call_in_the_one_shape():
 
 
 def test_only_the_first_line_names_the_session():
-    sessions = [stream.session_of(event) for _, event in decoded(lines_of("turn.jsonl"))]
+    sessions = [stream.session_of(event) for event in decoded(lines_of("turn.jsonl"))]
     assert [session for session in sessions if session is not None] == [SESSION]
 
 
 def test_tries_to_connect_are_told_apart_from_the_failure_that_ends_the_turn():
     why = "unexpected status 401 Unauthorized: invalid x-api-key, url: http://127.0.0.1:8787/v1/responses"
-    assert read("login-refused.jsonl")[3:] == [
+    assert told("login-refused.jsonl")[3:] == [
         ("connection:reconnecting", f"Reconnecting... 1/5 ({why})"),
         ("error", why),
         ("result:error", why),
     ]
-    waits = read("no-network.jsonl")[3:]
+    waits = told("no-network.jsonl")[3:]
     assert {kind for kind, _ in waits} == {"connection:reconnecting"}
     assert not gets_further("connection:reconnecting")
-    assert all(gets_further(kind) for kind, _ in read("turn.jsonl"))
+    assert all(gets_further(kind) for kind, _ in told("turn.jsonl"))
     assert waits[0][1] == "Reconnecting... waiting for network (Connection failed: error sending request)"
 
 
@@ -137,18 +105,18 @@ def test_tries_to_connect_are_told_apart_from_the_failure_that_ends_the_turn():
 )  # fmt: skip
 def test_the_end_of_a_call_says_how_it_ended(item, text, output):
     line = call("completed", **item)
-    assert [event.text for _, event in decoded([line])] == [text]
-    assert [step.tool.output for step in steps_of([line])] == [output]
+    assert [event.text for event in decoded([line])] == [text]
+    assert [step.tool.output for step in printed.steps([line])] == [output]
 
 
 def test_a_list_of_tasks_is_no_call_that_stays_open():
     line = call("started", type="todo_list", items=[{"text": "look", "completed": False}])
-    assert [event.kind for _, event in decoded([line])] == ["tool-call-completed"]
+    assert [event.kind for event in decoded([line])] == ["tool-call-completed"]
 
 
 def test_a_command_that_outlives_the_turn_stays_open():
     item = {"type": "command_execution", "command": "/bin/bash -lc 'sleep 30'", "exit_code": None, "status": "in_progress"}
-    (step,) = steps_of([call("started", **item)])
+    (step,) = printed.steps([call("started", **item)])
     assert (step.text, step.tool.status) == ("shell: sleep 30", "open")
 
 
@@ -162,7 +130,7 @@ def test_a_command_that_outlives_the_turn_stays_open():
     ],
 )  # fmt: skip
 def test_a_result_has_the_counts_of_the_whole_thread(usage, counts):
-    ((_, event),) = decoded([line_of(type="turn.completed", usage=usage)])
+    (event,) = decoded([line_of(type="turn.completed", usage=usage)])
     assert stream.result_of(event).usage == counts
 
 
@@ -178,20 +146,6 @@ def test_a_result_has_the_counts_of_the_whole_thread(usage, counts):
 )
 def test_what_is_not_known_stays_as_it_is(body):
     assert dialect.normalise(body) is body
-
-
-@each(
-    ("line", "speaks"),
-    [
-        (b'{"type":"item.completed","item":{"id":"item_1","type":"agent_message","text":"Lo', True),
-        (b'{"type":"item.completed","item":{"id":"item_1","type":"reasoning","te', True),
-        (b'{"type":"item.completed","item":{"id":"item_1","type":"command_exec', False),
-        (b'{"type":"item.completed","item":{"id":"ite', False),
-        (b'{"type":"turn.completed"', False),
-    ],
-)
-def test_the_beginning_of_a_line_shows_whether_it_only_speaks(line, speaks):
-    assert lines.only_speaks(line) is speaks
 
 
 values = st.recursive(
@@ -211,8 +165,8 @@ items = st.builds(lambda kind, rest: {"type": kind, **rest}, kinds, st.dictionar
 )
 def test_no_value_of_a_member_makes_reading_fail(kind, rest, item):
     line = line_of(type=kind, item=item, **rest)
-    ((_, event),) = decoded([line])
+    (event,) = decoded([line])
     assert event.kind != "raw"
     stream.session_of(event)
     stream.result_of(event)
-    steps_of([line])
+    printed.steps([line])

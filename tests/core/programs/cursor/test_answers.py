@@ -96,4 +96,4 @@ def test_words_after_an_error_make_an_answer(text, shown):
 
 
 def test_names_are_those_of_the_table():
-    assert set(SHOWN.values()) - {failure.name for failure in failures.KNOWN} == {"request-refused"}
+    assert set(SHOWN.values()) - {row.failure.name for row in failures.TABLE} == {"request-refused"}

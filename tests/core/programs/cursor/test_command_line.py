@@ -13,6 +13,7 @@ from substrat.core.agents.records import Outcome, Turn, left_unfinished
 from substrat.core.agents.rights import Policy
 from substrat.core.agents.stop_reason import SUSPENDED, took_too_long
 from substrat.core.programs.cursor import command_line
+from substrat.names import is_uuid
 
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
 
@@ -38,7 +39,7 @@ def test_a_session_is_resumed_by_its_id():
 
 @given(st.uuids())
 def test_a_uuid_is_a_session_id(number):
-    assert command_line.is_session_id(str(number))
+    assert is_uuid(str(number))
 
 
 @pytest.mark.parametrize(
@@ -47,12 +48,12 @@ def test_a_uuid_is_a_session_id(number):
      f"{{{SESSION}}}", "g" + SESSION[1:], SESSION.replace("0", "\u0660")],
 )  # fmt: skip
 def test_nothing_else_is(text):
-    assert not command_line.is_session_id(text)
+    assert not is_uuid(text)
 
 
 @given(st.text(max_size=50))
 def test_a_session_id_is_safe_in_a_path(text):
-    if command_line.is_session_id(text):
+    if is_uuid(text):
         uuid.UUID(text)
         assert "/" not in text
 

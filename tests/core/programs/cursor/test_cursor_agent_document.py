@@ -150,7 +150,7 @@ def test_a_failure_is_told_as_it_stands_there(row):
 
 
 def test_every_failure_with_a_name_stands_there_once():
-    assert [code(row[0])[0] for row in FAILURES] == [failure.name for failure in failures.KNOWN]
+    assert [code(row[0])[0] for row in FAILURES] == [row.failure.name for row in failures.TABLE]
 
 
 def test_the_delays_are_those_of_the_code():

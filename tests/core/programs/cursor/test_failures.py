@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from substrat.core.agents import retry
 from substrat.core.programs.cursor import failures
-from substrat.core.programs.cursor.failures import KNOWN, recognise
+from substrat.core.programs.cursor.failures import TABLE, recognise
 from substrat.core.programs.failures import last_words
 from substrat.standin import recorded
 from substrat.standin.errors import LeaveError
 from tests.support.cases import each
 
-BY_NAME = {failure.name: failure for failure in KNOWN}
+BY_NAME = {row.failure.name: row.failure for row in TABLE}
 CHAT = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
 
 SAID = [
@@ -187,7 +187,7 @@ def test_last_words_are_short_and_plain(text):
     assert "\x1b[0m" not in words
 
 
-@pytest.mark.parametrize("known", failures._TABLE, ids=lambda known: known.failure.name)
+@pytest.mark.parametrize("known", failures.TABLE, ids=lambda known: known.failure.name)
 def test_no_pattern_looks_for_two_words_any_distance_apart(known):
     """An agent decides what stands on standard error, 64 KiB of it, and such a search takes the square of that."""
     assert not re.search(r"\[(?:\^\\n|\\w[^]]*)\]\*(?!\?)", known.text.pattern)
