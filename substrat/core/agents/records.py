@@ -126,6 +126,7 @@ class Turn:
         model: the model that it was started with; None: a turn of an earlier version.
         replaced: the protected paths for which it was frozen or ended, because they were replaced on the host; None once a
             person has let it go on.
+        session: the id of the session that it ended in; None while it runs, and where there was none.
     """
 
     id: str
@@ -154,6 +155,7 @@ class Turn:
     refused: str | None = None
     model: str | None = None
     replaced: tuple[str, ...] | None = None
+    session: str | None = None
 
 
 def abridged(turn: Turn) -> Turn:

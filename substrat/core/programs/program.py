@@ -76,9 +76,9 @@ class ProgramPlaces(NamedTuple):
     Args:
         home: the program's own directory, of which each agent has one of its own: `.cursor`.
         settings: places that sandboxes show read-only because the login lies there: `.config/cursor`.
-        mcp: the generated file that names the MCP servers: `mcp.json`.
         chats: the directory that holds a folder for each workspace: `.cursor/chats`; empty: sessions lie in `home`.
         workspace: the directory of a workspace's own settings, which a generated copy covers: `.cursor`.
+        mcp: the MCP servers' file in it: `mcp.json`.
         rules: the file in it that tells an agent about Substrat: `rules/substrat.mdc`.
         instructions: the file in it with the rules that its parent has given an agent: `rules/substrat-instructions.mdc`.
         chat_file: the file that makes a directory a chat: `store.db`.
@@ -88,9 +88,9 @@ class ProgramPlaces(NamedTuple):
 
     home: str
     settings: tuple[str, ...]
-    mcp: str
     chats: str = ""
     workspace: str = ""
+    mcp: str = ""
     rules: str = ""
     instructions: str = ""
     chat_file: str = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -30,8 +29,6 @@ _MAX_RESULT = 1024 * 1024
 _MAX_URGENT_RESULT = 16 * 1024
 """Characters of a stopped turn's result when the disk is full: an agent chooses its result, and must not use up by
 it the room that is kept for stopping others."""
-_ALL = -1
-"""SQLite takes a negative LIMIT for none (sqlite.org/lang_select.html)."""
 _LAST = 200
 """Characters of a result that lists show: the first line is one column of `ls`."""
 _MAX_ERROR = 16 * 1024
@@ -98,7 +95,8 @@ class TurnEnds:
         turn = replace(
             agent.turn, outcome=verdict.outcome, error=_cut(verdict.error, min(longest, _MAX_ERROR)),
             ended_at=end_of(observation, agent.turn.started_at, self._registry.now()),
-            exit_code=observation.exit_code, usage=self._usage(agent, result.usage) if result else None,
+            exit_code=observation.exit_code, session=agent.session.id if agent.session is not None else None,
+            usage=self._usage(agent, result.usage) if result else None,
             result=_cut(text, longest) if result and verdict.outcome is Outcome.SUCCESS else None,
         )  # fmt: skip
         turn = self._with_report(agent, turn, text)
@@ -136,11 +134,9 @@ class TurnEnds:
 
     def _usage(self, agent: Agent, told: dict[str, int] | None) -> dict[str, int] | None:
         """Return the usage of a turn alone, from what its program tells."""
-        if told is None or not program_of(agent).usage_is_total:
+        if told is None or agent.session is None or not program_of(agent).usage_is_total:
             return told
-        before: Counter[str] = Counter()
-        for _, counts in self._store.usages(agent.id, after=0, limit=_ALL):
-            before.update(counts)
+        before = self._store.used_in(agent.id, agent.session.id)
         return {name: max(0, count - before[name]) for name, count in told.items()}
 
     def _with_report(self, agent: Agent, turn: Turn, text: str) -> Turn:
@@ -235,8 +231,7 @@ _EVENT_OF = {
 
 
 def _not_contacted(agent: Agent) -> str:
-    program = program_of(agent)
-    return f"{_NOT_CONTACTED}: {program.name} says nothing when it can't read its {program.places.mcp} or start a server"
+    return f"{_NOT_CONTACTED}: {program_of(agent).name} goes on without a companion that doesn't start"
 
 
 def _unknown_option(agent: Agent, verdict: Verdict, observation: TurnObservation) -> str | None:

@@ -273,6 +273,10 @@ MIGRATIONS = (
     """,
     "ALTER TABLE removed_agents ADD COLUMN last INTEGER NOT NULL DEFAULT 0;",
     "CREATE TABLE journal (id TEXT NOT NULL) STRICT;",
+    """
+    ALTER TABLE turns ADD COLUMN session TEXT;
+    UPDATE turns SET session = (SELECT session_id FROM agents WHERE id = turns.agent AND typeof(session_id) = 'text');
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -135,6 +136,16 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
                 break
         found.close()
         return turns
+
+    def used_in(self, agent_id: str, session: str) -> Counter[str]:
+        """Return the usage of an agent's turns that ended in a session."""
+        found = self._db.execute(
+            "SELECT usage FROM turns WHERE agent = ? AND session = ? AND usage NOT NULL", (agent_id, session)
+        )
+        used: Counter[str] = Counter()
+        for (usage,) in found:
+            used.update(USAGE.read(usage))
+        return used
 
     def usages(self, agent_id: str, after: int, limit: int) -> list[tuple[int, dict[str, int]]]:
         """Load the number and the usage of each of an agent's turns after one that reported any."""

@@ -93,6 +93,7 @@ def test_the_wait_in_the_queue_is_counted_and_not_the_turn_before(new_agents):
 def test_of_a_program_that_counts_the_whole_session_a_turn_gets_its_own_share(agents, monkeypatch):
     monkeypatch.setitem(PROGRAMS, CURSOR.id, CURSOR._replace(usage_is_total=True))
     agents.spawn("anna", "one")
+    agents.begin("anna")
     agents.finish("anna", usage={"inputTokens": 450})
     agents.supervisor.send("anna", "more")
     agents.finish("anna", usage={"inputTokens": 900, "outputTokens": 5})
@@ -101,3 +102,17 @@ def test_of_a_program_that_counts_the_whole_session_a_turn_gets_its_own_share(ag
     own = [usage for _, usage in agents.store.usages(agents.agent("anna").id, 0, 9)]
     assert own == [{"inputTokens": 450}, {"inputTokens": 450, "outputTokens": 5}, {"inputTokens": 450, "outputTokens": 0}]
     assert agents.agent("anna").tokens.input == 1350
+
+
+def test_a_session_that_takes_anothers_place_counts_from_its_own_beginning(agents, monkeypatch):
+    monkeypatch.setitem(PROGRAMS, CURSOR.id, CURSOR._replace(usage_is_total=True))
+    agents.spawn("anna", "one")
+    first = agents.begin("anna")
+    agents.finish("anna", usage={"inputTokens": 900})
+    agents.supervisor.send("anna", "more")
+    assert agents.begin("anna") != first
+    agents.finish("anna", usage={"inputTokens": 450})
+    agents.supervisor.send("anna", "more")
+    agents.finish("anna", usage={"inputTokens": 600})
+    own = [usage for _, usage in agents.store.usages(agents.agent("anna").id, 0, 9)]
+    assert own == [{"inputTokens": 900}, {"inputTokens": 450}, {"inputTokens": 150}]

@@ -28,7 +28,7 @@ CLAUDE = AgentProgram(
     name="claude",
     install="npm install -g @anthropic-ai/claude-code",
     hosts=("api.anthropic.com",),
-    places=ProgramPlaces(home=".claude", settings=(".claude/.credentials.json",), mcp=_MCP, variable="CLAUDE_CONFIG_DIR"),
+    places=ProgramPlaces(home=".claude", settings=(".claude/.credentials.json",), variable="CLAUDE_CONFIG_DIR"),
     login=Login(("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"), ".claude/.credentials.json", "claude setup-token"),
     private=("ANTHROPIC_", "CLAUDE_CODE_OAUTH_"),
     command=_command,

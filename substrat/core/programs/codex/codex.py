@@ -25,7 +25,6 @@ CODEX = AgentProgram(
     places=ProgramPlaces(
         home=".codex",
         settings=(".codex/auth.json",),
-        mcp=command_line.SETTINGS,
         variable="CODEX_HOME",
         shown=((command_line.SETTINGS, command_line.SETTINGS), (_RULES, _RULES)),
     ),
