@@ -132,6 +132,7 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
     needs: Annotated[
         tuple[Name, ...], Meta(max_length=16, description="agents of your family that must succeed before it starts")
     ] = ()
+    program: Annotated[Name | None, Meta(description="its program: cursor, claude or codex; yours when absent")] = None
 
 
 class WaitAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="wait_agents", tag_field="_tool"):

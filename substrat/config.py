@@ -58,9 +58,7 @@ class AgentKeys(msgspec.Struct, frozen=True):
 class ProgramKeys(msgspec.Struct, frozen=True):
     """`[programs.NAME]`: one agent program."""
 
-    binary: Annotated[
-        str, Meta(description="the program: a path, or a name looked up on PATH; empty: the name that it has")
-    ] = ""
+    binary: Annotated[str, Meta(description="the program: a path, or a name on PATH; empty: the name that it has")] = ""
     model: Annotated[str, Meta(description="the model of its agents that name none; empty: `agent.model`")] = ""
     allow: Annotated[
         tuple[str, ...],
@@ -70,6 +68,7 @@ class ProgramKeys(msgspec.Struct, frozen=True):
         dict[str, str],
         Meta(description="variables that its agents get, such as a key, before `agent.env`; they are shown nowhere else"),
     ] = msgspec.field(default_factory=dict)
+    children: Annotated[bool, Meta(description="whether agents of other programs may start its agents")] = False
 
 
 class SandboxKeys(msgspec.Struct, frozen=True):

@@ -242,6 +242,8 @@ def test_a_program_has_its_own_keys():
     more = parse(f'{both}[programs.cursor]\nallow = ["b.net"]\nenv = {{B = "2"}}')
     assert (more.allow_of("cursor"), more.env_of("cursor")) == (("b.net", "a.net"), {"A": "1", "B": "2"})
     assert set(parse('[sandbox]\nallow = ["a.net"]').allow_of("cursor")) == {*CURSOR.hosts, "a.net"}
+    assert not Config().program("claude").children
+    assert parse("[programs.claude]\nchildren = true").program("claude").children
     assert "programs.cursor.env: " in refusal('[programs.cursor]\nenv = {"A-B" = "1"}')
     assert "programs.cursor.allow: " in refusal('[programs.cursor]\nallow = ["*"]')
     assert refusal('[agent]\nprogram = "vi"').endswith(

@@ -49,6 +49,12 @@ class Policy:
             return False
         return not AllowList.of(self.allow).covers(wanted)
 
+    def besides(self, hosts: tuple[str, ...]) -> Policy:
+        """Return these rights with some hosts more, where a list says which there are."""
+        if self.network is not Network.FILTERED:
+            return self
+        return replace(self, allow=AllowList.of((*self.allow, *hosts)).texts)
+
     def within(self, above: Policy) -> Policy:
         """Return what is left of these rights under those of a parent; what is shown stays as it is."""
         if self.network.reach > above.network.reach:

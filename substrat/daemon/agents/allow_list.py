@@ -68,7 +68,7 @@ class AllowLists:
             raise InvalidParams(str(problem)) from None
         policy = replace(agent.policy, allow=wanted.texts)
         parent = self._registry.get(agent.parent)
-        if parent is not None and not parent.policy.allows(policy):
+        if parent is not None and not self._registry.most_of_child(parent, agent.settings.program).allows(policy):
             raise PolicyDenied(
                 f"{agent.name} can't have more than its parent {parent.name}: `substratctl allow {parent.name} …` first"
             )
@@ -107,11 +107,12 @@ class AllowLists:
         before = AllowList.of(agent.policy.allow)
         if wanted == before:
             return
-        change.put(replace(agent, policy=replace(agent.policy, allow=wanted.texts)))
+        after = change.put(replace(agent, policy=replace(agent.policy, allow=wanted.texts)))
         more = [f"+{text}" for text in wanted.texts if text not in before.texts]
         less = [f"-{text}" for text in before.texts if text not in wanted.texts]
         change.record(DaemonEvent(agent.id, None, "network:changed", " ".join((*more, *less))))
         change.after(partial(self._networks.allow, agent.id, wanted.texts))
         for child in self._registry.children(agent.id):
             if child.policy.network is Network.FILTERED:
-                self._set(change, child, AllowList.of(child.policy.allow).within(wanted))
+                most = self._registry.most_of_child(after, child.settings.program)
+                self._set(change, child, AllowList.of(child.policy.within(most).allow))

@@ -19,6 +19,8 @@ import trio
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
 from substrat.core.agents.records import abridged, open_turn_id
+from substrat.core.netfilter.names import NoName
+from substrat.core.programs.table import PROGRAMS
 from substrat.core.workspaces import work
 from substrat.core.workspaces.overlap import Claim
 from substrat.daemon.agents.change import Change
@@ -27,13 +29,14 @@ from substrat.daemon.agents.follow_ups import FollowUps
 from substrat.daemon.agents.holds import Holds
 from substrat.daemon.failpoints import URGENT
 from substrat.daemon.state.storing import Patience
-from substrat.errors import NotFound
+from substrat.errors import InvalidParams, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from substrat.config import Config
     from substrat.core.agents.records import Agent
+    from substrat.core.agents.rights import Policy
     from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.change import Effects
@@ -149,6 +152,19 @@ class Registry:
         return tuple(
             self.claim(agent) for agent in self._agents.values() if agent.phase != Phase.ENDED and agent.id not in without
         )
+
+    def most_of_child(self, parent: Agent, program: str) -> Policy:
+        """Return the most that a child may have: its parent's rights, and its program's hosts where that is another one.
+
+        Raises:
+            InvalidParams: no list can hold both.
+        """
+        if program == parent.settings.program:
+            return parent.policy
+        try:
+            return parent.policy.besides(self.config.program(program).allow or PROGRAMS[program].hosts)
+        except NoName as problem:
+            raise InvalidParams(f"the hosts of {program} beside those of {parent.name}: {problem}") from None
 
     def claim(self, agent: Agent) -> Claim:
         """Return the directories and rights of one agent."""

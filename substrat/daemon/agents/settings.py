@@ -137,7 +137,8 @@ class Settings:
         if after.policy == before.policy and after.settings.environment == before.settings.environment:
             return ()
         parent = self._registry.get(before.parent)
-        if parent is not None and not parent.policy.allows(after.policy):
+        most = self._registry.most_of_child(parent, after.settings.program) if parent is not None else None
+        if parent is not None and most is not None and not most.allows(after.policy):
             raise PolicyDenied(
                 f"{before.name} can't have more than its parent {parent.name}: `substratctl set {parent.name} …` first"
             )
@@ -154,13 +155,14 @@ class Settings:
                 f"{agent.name} runs a turn, whose network stays as it is: `substratctl suspend {agent.name}` first, and "
                 f"`resume` it then"
             )
-        change.put(replace(agent, policy=policy))
+        after = change.put(replace(agent, policy=policy))
         if policy != before:
             if policy.network is Network.FILTERED:
                 change.after(partial(self._allow_lists.apply, agent.id, policy.allow))
             change.record(DaemonEvent(agent.id, None, "network:changed", _difference(before, policy)))
         for child in self._registry.children(agent.id):
-            if (kept := child.policy.within(policy)) != child.policy:
+            most = self._registry.most_of_child(after, child.settings.program)
+            if (kept := child.policy.within(most)) != child.policy:
                 self._give(change, child, kept)
 
 

@@ -131,7 +131,8 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
     Raises:
         NameTaken: another agent has the name.
         InvalidParams: the name can't be one.
-        PolicyDenied: it would have more than its parent, or shares a directory that it may not share.
+        PolicyDenied: it would have more than its parent, shares a directory that it may not share, or runs a program that
+            its parent may not start.
         LimitReached: there are too many.
         Refused: another agent holds the session.
     """
@@ -139,8 +140,9 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
     _check_session(registry, request.session)
     name = request.name if request.name is not None else _new_name(registry, in_clone=request.clone is not None)
     check_name(registry, name, parent)
-    policy = _policy(registry, request, parent)
-    _check_rights(policy, parent)
+    most = _most(registry, parent, request.settings.program) if parent is not None else None
+    policy = _policy(registry, request, most)
+    _check_rights(policy, most, parent)
     lent = overlap.lent(request.settings.environment, request.settings.ssh_agent)
     agent_id = str(uuid.uuid4())
     if request.scratch is not None:
@@ -150,7 +152,8 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
     git = registry.git_of(request.workspace) if clone is None else ()
     claim = Claim(name, clone.tree if clone is not None else request.workspace, policy, git, lent)
     shared = _check_shared(registry, claim)
-    model = request.model or (parent.model if parent else registry.config.model_of(request.settings.program))
+    is_alike = parent is not None and parent.settings.program == request.settings.program
+    model = request.model or (parent.model if parent and is_alike else registry.config.model_of(request.settings.program))
     check_model(model)
     now = registry.now()
     agent = Agent(
@@ -217,17 +220,27 @@ def _check_shared(registry: Registry, claim: Claim) -> tuple[Overlap, ...]:
     return shared
 
 
-def _policy(registry: Registry, request: SpawnRequest, parent: Agent | None) -> Policy:
-    """Return the rights of a new agent: as requested, else as its parent's, else as configured."""
-    binds = request.binds if request.binds is not None else parent.policy.binds if parent is not None else ()
+def _most(registry: Registry, parent: Agent, program: str) -> Policy:
+    """Return the most that a parent's child may have; raises `PolicyDenied` if it may have none of that program."""
+    if program != parent.settings.program and not registry.config.program(program).children:
+        raise PolicyDenied(
+            f"{parent.name} may not start agents of {program}, because it runs {parent.settings.program}: the operator "
+            f"allows it with programs.{program}.children = true in config.toml"
+        )
+    return registry.most_of_child(parent, program)
+
+
+def _policy(registry: Registry, request: SpawnRequest, most: Policy | None) -> Policy:
+    """Return the rights of a new agent: as requested, else the most that a child may have, else as configured."""
+    binds = request.binds if request.binds is not None else most.binds if most is not None else ()
     network = request.network or (Network.FILTERED if request.allow else None)
     if network is None:
-        network = parent.policy.network if parent is not None else registry.config.sandbox.network
+        network = most.network if most is not None else registry.config.sandbox.network
     if network is not Network.FILTERED:
         if request.allow:
             raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave --allow out")
         return Policy(network, binds=binds)
-    above = parent.policy if parent is not None and parent.policy.network is network else None
+    above = most if most is not None and most.network is network else None
     try:
         allow = AllowList.of(
             (
@@ -249,11 +262,13 @@ def _check_session(registry: Registry, session: str | None) -> None:
         raise Refused(f"the session {session} is {holder.name}'s: {how} {effect}")
 
 
-def _check_rights(policy: Policy, parent: Agent | None) -> None:
-    """Raise `PolicyDenied` if a child would have more rights than its parent."""
-    if parent is not None and not parent.policy.shows(policy):
+def _check_rights(policy: Policy, most: Policy | None, parent: Agent | None) -> None:
+    """Raise `PolicyDenied` if a child would have more rights than the most that its parent's children may have."""
+    if parent is None or most is None:
+        return
+    if not most.shows(policy):
         raise PolicyDenied(f"a child can't be shown more than its parent {parent.name}: leave the binds out")
-    if parent is not None and not parent.policy.allows(policy):
+    if not most.allows(policy):
         more = "" if policy.network is not parent.policy.network else ", with more allowed,"
         raise PolicyDenied(
             f"a child can't have the network {policy.network.value!r}{more} when its parent {parent.name} has "

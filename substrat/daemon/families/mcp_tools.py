@@ -16,6 +16,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import head, shown, timestamp
 from substrat.core.agents.records import GROUPS, OPERATOR, Completion, Intent
 from substrat.core.families.waits import WaitMode
+from substrat.core.programs.table import named
 from substrat.daemon.agents import mail
 from substrat.daemon.agents.inbox import Question
 from substrat.daemon.agents.reminders import ReminderWish
@@ -238,7 +239,8 @@ class ToolCalls:
         request = SpawnRequest(
             caller.workspace, call.name, call.model, network, call.prompt, clone=place.clone, scratch=place.scratch,
             settings=caller.settings.of_child(
-                instructions=call.instructions or "", result_schema=_schema(call.result_schema)
+                program=named(call.program).id if call.program is not None else caller.settings.program,
+                instructions=call.instructions or "", result_schema=_schema(call.result_schema),
             ),
             needs=self._families.needs.checked(caller, call.needs),
         )  # fmt: skip

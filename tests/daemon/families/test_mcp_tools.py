@@ -117,6 +117,8 @@ BAD = [
     ("spawn_agent", {"prompt": "x", "network": "host"}, "network"),
     ("spawn_agent", {"prompt": "x", "network": "filtered"}, "filtered"),
     ("spawn_agent", {"prompt": "x", "name": "eve"}, "eve"),
+    ("spawn_agent", {"prompt": "x", "program": "claude"}, "programs.claude.children = true"),
+    ("spawn_agent", {"prompt": "x", "program": "vi"}, "choose cursor, claude or codex"),
     ("spawn_agent", {"prompt": "x", "name": "operator"}, "reserved"),
     ("shell", {}, "whoami"),
 ]
