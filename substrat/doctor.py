@@ -22,7 +22,7 @@ from substrat.core.programs.table import CURSOR, PROGRAMS
 from substrat.daemon.sandboxes import program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["BROKEN", "GOOD", "WEAKER", "CheckResult", "examine"]
 
@@ -30,17 +30,18 @@ _UNIT = "substratd.service"
 _CGROUPS = "/sys/fs/cgroup"
 
 
-def examine(environ: Mapping[str, str]) -> list[CheckResult]:
+def examine(environ: Mapping[str, str], programs: Iterable[str] = ()) -> list[CheckResult]:
     """Check everything that agents need.
 
     Args:
         environ: the environment of the daemon, or of this shell, which a daemon started here would have.
+        programs: the agent programs of the daemon's agents, besides those of the configuration.
     """
     loaded, finding = _configuration(environ)
     found = host.find_bubblewrap(loaded.sandbox.bwrap or None, environ.get("PATH"))
     obstacle = _obstacle(found)
     manager = _systemd(environ)
-    used = dict.fromkeys((loaded.agent.program, *loaded.programs))
+    used = dict.fromkeys((loaded.agent.program, *loaded.programs, *(name for name in programs if name in PROGRAMS)))
     checks: tuple[Callable[[], CheckResult | None], ...] = (
         _python,
         lambda: finding,

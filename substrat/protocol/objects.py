@@ -492,6 +492,7 @@ class CheckObject(TypedDict):
 
     obstacle: str | None
     environment: dict[str, str]
+    programs: list[str]
 
 
 class StatusObject(TypedDict):

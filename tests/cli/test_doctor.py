@@ -113,6 +113,8 @@ def test_agents_run_without_the_programs_that_are_not_the_default(environment, e
     found = examine(environment)
     assert (found["agent program"].state, found["agent program codex"].state) == (GOOD, WEAKER)
     assert found["agent program codex"].remedy == "npm install -g @openai/codex"
+    assert "agent program cursor" not in found
+    assert "login cursor" in {finding.name for finding in doctor.examine(environment, ["cursor", "of-a-newer-version"])}
     assert "chats folder" not in found
 
 

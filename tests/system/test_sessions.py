@@ -199,3 +199,12 @@ except OSError as problem:
 """
     daemon.start(agent=daemon.program(source))
     assert daemon.spawn("anna", daemon.workspace(), "work")["turn"]["result"] == "refused: Read-only file system"
+
+
+def test_a_program_whose_sessions_are_no_chats_says_so(daemon):
+    daemon.start(config='[agent]\nprogram = "claude"')
+    work = daemon.workspace()
+    listed = daemon.ctl("sessions", "-w", work)
+    assert "sessions of claude can't be listed: `substratctl transcript NAME` shows the turns of an agent" in listed.err
+    taken = daemon.ctl("spawn", "anna", "-w", work, "--adopt", "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21")
+    assert "claude can't take a chat over: leave the session out" in taken.err

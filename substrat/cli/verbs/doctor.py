@@ -45,9 +45,12 @@ def run(arguments: Arguments) -> int:
     # Imported here because its own imports are heavy, and no other verb needs them.
     from substrat import doctor
 
-    about, environment, runs = _daemon()
+    about, known, runs = _daemon()
     # A running daemon's own PATH and directories decide, not those of this shell.
-    findings = [*doctor.examine({**os.environ, **environment}), about]
+    given, programs = known.get("environment"), known.get("programs")
+    environment = {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else {}
+    used = [str(name) for name in programs] if isinstance(programs, list) else []
+    findings = [*doctor.examine({**os.environ, **environment}, used), about]
     if runs:
         findings = [_seen_from_here(finding) for finding in findings]
     works = all(finding.state != doctor.BROKEN for finding in findings)
@@ -114,35 +117,33 @@ def _seen_from_here(finding: CheckResult) -> CheckResult:
     return finding._replace(state=WEAKER, detail=f"{finding.detail} (seen from here; the running daemon can run agents)")
 
 
-def _check(connection: Connection) -> tuple[str | None, dict[str, str]]:
-    """Ask the daemon for the obstacle that keeps agents from running under it, and for its environment.
+def _check(connection: Connection) -> dict[str, object]:
+    """Ask the daemon for the obstacle that keeps agents from running under it, for its environment and its programs.
 
-    A daemon from before an upgrade may know neither question.
+    A daemon from before an upgrade may not know the question.
     """
     try:
-        found = connection.call_object("daemon.check")
+        return connection.call_object("daemon.check")
     except errors.MethodNotFound:
-        return None, {}
-    given = found.get("environment")
-    environment = {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else {}
-    return str(found.get("obstacle") or "") or None, environment
+        return {}
 
 
-def _daemon() -> tuple[CheckResult, dict[str, str], bool]:
+def _daemon() -> tuple[CheckResult, dict[str, object], bool]:
     """Look at the running daemon.
 
     Returns:
-        The finding about it, the variables of its environment that decide, and whether agents can run under it.
+        The finding about it, its answer to `daemon.check`, and whether agents can run under it.
     """
     from substrat.doctor import WEAKER, CheckResult
 
     try:
         with Connection() as connection:
             status = connection.call_object("daemon.status")
-            obstacle, environment = _check(connection)
+            known = _check(connection)
     except errors.SubstratError as problem:
         return CheckResult("daemon", WEAKER, "no daemon answers", problem.message), {}, False
-    return _judged(status, obstacle), environment, obstacle is None
+    obstacle = str(known.get("obstacle") or "") or None
+    return _judged(status, obstacle), known, obstacle is None
 
 
 def _judged(status: dict[str, object], obstacle: str | None) -> CheckResult:

@@ -100,6 +100,7 @@ class DaemonCheck(OperatorRequest, frozen=True):
         return {
             "obstacle": await services.sandboxes.checks.obstacle(),
             "environment": services.sandboxes.checks.surroundings(),
+            "programs": sorted({agent.settings.program for agent in services.registry.agents}),
         }
 
 

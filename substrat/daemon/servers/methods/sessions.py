@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.core.agents.prompts import timestamp
-from substrat.core.programs.table import program_of
+from substrat.core.programs.table import PROGRAMS, program_of
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import Encoded, Integer, OperatorRequest, about
@@ -21,7 +21,8 @@ class SessionList(OperatorRequest, frozen=True):
     """Lists the chats that cursor-agent keeps for a workspace, the newest first.
 
     There are at most 2000 of them, and at most 100 of agents whose first turn hasn't
-    ended. Those chats are in the agents' own directories until then.
+    ended. Those chats are in the agents' own directories until then. Fails with
+    `NotAvailable` when there are none and `agent.program` is another program.
     """
 
     method: ClassVar[str] = "session.list"
@@ -32,6 +33,11 @@ class SessionList(OperatorRequest, frozen=True):
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         holders = {agent.session.id: agent.name for agent in services.registry.agents if agent.session is not None}
         found = await services.chats.list_all(_physical(self.workspace))
+        program = PROGRAMS[services.registry.config.agent.program]
+        if not found and program.session_file is not None:
+            raise NotAvailable(
+                f"sessions of {program.name} can't be listed: `substratctl transcript NAME` shows the turns of an agent"
+            )
         objects = (
             {
                 "session": chat.session,
