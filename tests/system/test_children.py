@@ -78,18 +78,28 @@ def test_commits_that_a_lead_has_merged_are_the_leads_and_ask_for_nothing_more(d
     kids = [tool("spawn_agent", name=name, prompt=commit(f"{name}.txt")) for name in ("one", "two")]
     daemon.spawn("lead", app, "\n".join(kids), "--clone")
     idle(daemon, until, "lead", "one", "two")
-    assert daemon.show("one")["attention"]["text"] == "1 commit to land in main"
+    assert daemon.show("one")["attention"]["kind"] == "idle", "its work is its lead's"
+    left = "2 children have 2 commits that lead hasn't taken"
+    until(lambda: daemon.show("lead")["attention"]["text"] == left, "the end of the turn that told it")
     daemon.ok("send", "lead", "--wait", "/shell git merge -q agents/one")
     one, two = daemon.show("one"), daemon.show("two")
     assert (one["clone"]["work"]["in"], two["clone"]["work"]["in"]) == ("lead", None)
     assert one["clone"]["work"]["text"] == f"+1 commit, {one['clone']['head'][:7]} · in lead"
-    assert [agent["attention"]["kind"] for agent in (one, two)] == ["idle", "merge"]
-    assert "in lead" in daemon.ctl("ls").out
+    assert [agent["attention"]["kind"] for agent in (one, two)] == ["idle", "idle"]
+    own = "1 commit to land in main, "
+    assert daemon.show("lead")["attention"]["text"] == f"{own}1 child has 1 commit that lead hasn't taken"
     daemon.ok("send", "one", "--wait", commit("more.txt"))
-    assert daemon.show("one")["attention"]["text"] == "2 commits to land in main", "lead lacks the second one"
+    assert daemon.show("lead")["attention"]["text"] == f"{own}2 children have 3 commits that lead hasn't taken"
     daemon.ok("send", "lead", "--wait", "/shell git merge -q agents/one")
     assert daemon.show("one")["clone"]["work"]["in"] == "lead"
+    daemon.ok("suspend", "lead")
+    assert daemon.show("two")["attention"]["text"] == "1 commit to land in main", "lead can't take it"
+    assert daemon.show("one")["attention"]["kind"] == "idle", "lead has it"
+    daemon.ok("resume", "lead")
+    daemon.ok("accept", "lead")
+    assert [daemon.show(name)["attention"]["kind"] for name in ("lead", "two")] == ["idle", "idle"]
     daemon.ok("end", "lead")
+    assert daemon.show("two")["attention"]["kind"] == "done", "a person has accepted it"
     daemon.ok("rm", "lead")
     assert daemon.show("one")["attention"]["kind"] == "merge", "there is no lead any more that would land it"
 

@@ -1,7 +1,8 @@
 """Decides which agents need a person, and why, from facts that others have looked up. Pure.
 
 Every view shows the same answer, and the bell goes by it. An agent has one attention at a time, the weightiest kind that
-applies: an open question outweighs a turn that failed, and a turn that failed outweighs being idle.
+applies: an open question outweighs a turn that failed, and a turn that failed outweighs being idle. Of an agent that
+another one leads, which can act, a person hears what only a person can settle; the rest is its lead's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
+from substrat.core.agents.lifecycle import HELD_PHASES, RUNNING_PHASES, Phase
 from substrat.core.workspaces import work
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class Facts(NamedTuple):
         waits: its open waits for other agents, oldest first.
         holder: the name of the ancestor that has the commits in its clone, and is to land them; None: none has.
         target_is_gone: whether the branch that its work is to land in isn't there any more.
+        is_led: whether one of its ancestors can act, and so is told of its failures and has its commits to take.
+        untaken: its descendants whose commits are neither in its head nor in a branch of the user's, and are its to take.
     """
 
     asked: tuple[Item, int] | None = None
@@ -121,6 +124,8 @@ class Facts(NamedTuple):
     waits: Sequence[Wait] = ()
     holder: str | None = None
     target_is_gone: bool = False
+    is_led: bool = False
+    untaken: Sequence[Clone] = ()
 
 
 class StuckAfter(NamedTuple):
@@ -143,7 +148,37 @@ def attention(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Attention:
         facts: the facts that were looked up about it.
         stuck_after: when a running turn counts as stuck.
     """
-    return next(_candidates(agent, facts, stuck_after))
+    found = _candidates(agent, facts, stuck_after)
+    if not facts.is_led:
+        return next(found)
+    return _for_lead(next(one for one in found if one.kind is not AttentionKind.MERGE))
+
+
+def _for_lead(found: Attention) -> Attention:
+    """Return what a person sees of an agent that is led: only its text says that it failed, or is suspended."""
+    match found.kind:
+        case AttentionKind.HELD:
+            return found._replace(kind=AttentionKind.QUEUED)
+        case AttentionKind.FAILED | AttentionKind.SUSPENDED:
+            named = "" if found.text == found.kind else f"{found.kind}: "
+            return found._replace(kind=AttentionKind.IDLE, text=f"{named}{found.text}")
+        case _:
+            return found
+
+
+def can_act(agent: Agent, *, is_held: bool) -> bool:
+    """Say whether an agent can take up what its descendants leave to it.
+
+    Args:
+        agent: the agent.
+        is_held: whether no turn of it starts for now, for the disk or for its account.
+    """
+    return not is_held and agent.phase not in {*HELD_PHASES, Phase.FAILED, Phase.ENDED}
+
+
+def is_at_rest(agent: Agent) -> bool:
+    """Say whether an agent's work is ready to be landed: no turn of it runs or waits."""
+    return agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}
 
 
 def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator[Attention]:
@@ -173,13 +208,22 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
     if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < patience <= facts.silent:
         during = f" during {facts.call}" if facts.call is not None else ""
         yield Attention(AttentionKind.STUCK, _line(f"no progress for {_span(facts.silent)}{during}"), facts.heard_at)
-    # While a turn runs or waits, the work isn't ready to be landed.
-    if agent.clone is not None and agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}:
-        parts = [_to_land(agent.clone, facts)] if agent.clone.is_unlanded and facts.holder is None else []
-        parts += work.beside_head(agent.clone.kept) if agent.clone.has_more else ()
-        if parts:
-            yield Attention(AttentionKind.MERGE, _line(", ".join(parts)), agent.clone.kept.time)
+    if is_at_rest(agent) and (parts := list(_left(agent, facts))):
+        kept = [clone.kept.time for clone in (agent.clone, *facts.untaken) if clone is not None]
+        yield Attention(AttentionKind.MERGE, _line(", ".join(parts)), max(kept))
     yield _of_phase(agent, facts)
+
+
+def _left(agent: Agent, facts: Facts) -> Iterator[str]:
+    """Say what work an agent leaves to a person: its own, and that of descendants which it hasn't taken."""
+    if agent.clone is not None:
+        if agent.clone.is_unlanded and facts.holder is None:
+            yield _to_land(agent.clone, facts)
+        if agent.clone.has_more:
+            yield from work.beside_head(agent.clone.kept)
+    if facts.untaken:
+        children = "1 child has" if len(facts.untaken) == 1 else f"{len(facts.untaken)} children have"
+        yield f"{children} {_commits(sum(clone.kept.ahead for clone in facts.untaken))} that {agent.name} hasn't taken"
 
 
 def _asked(question: Item) -> str:
@@ -192,7 +236,7 @@ def _asked(question: Item) -> str:
 
 
 def _to_land(clone: Clone, facts: Facts) -> str:
-    commits = "1 commit" if clone.kept.ahead == 1 else f"{clone.kept.ahead} commits"
+    commits = _commits(clone.kept.ahead)
     if facts.target_is_gone:
         return f"{clone.target} is gone: `{shlex.join(('substratctl', 'merge', clone.name))} --into BRANCH` lands {commits}"
     past, head = clone.landings, clone.kept.head
@@ -201,6 +245,10 @@ def _to_land(clone: Clone, facts: Facts) -> str:
     if past.bounced is not None and past.bounced == head:
         return f"{commits} in conflict with {clone.target}, which the agent was told and has not solved"
     return f"{commits} to land in {clone.target}" if clone.target else f"{commits} to land"
+
+
+def _commits(number: int) -> str:
+    return "1 commit" if number == 1 else f"{number} commits"
 
 
 def _of_phase(agent: Agent, facts: Facts) -> Attention:

@@ -121,13 +121,13 @@ class _Request(NamedTuple):
         findings: the findings.
         turn: the failed turn's id, None where none is accepted.
         is_unmet: whether a failure without a turn is accepted.
-        head: the commit of its clone whose work needn't land, None where there is none.
+        works: the commits whose work needn't land, its own and those that it hasn't taken, each after its agent's id.
     """
 
     findings: tuple[Finding, ...]
     turn: str | None
     is_unmet: bool
-    head: str | None
+    works: tuple[tuple[str, str | None], ...]
 
 
 class Findings:
@@ -307,11 +307,18 @@ class Findings:
             tuple(known[number] for number in numbers or known),
             agent.turn.id if failed and agent.turn is not None else None,
             has_failed and agent.unmet is not None,
-            _work_of(agent) if not numbers else None,
+            self._works_of(agent) if not numbers else (),
         )
         if not any(wanted):
             raise Refused(f"nothing of {agent.name} waits to be accepted")
         return wanted
+
+    def _works_of(self, agent: Agent) -> tuple[tuple[str, str | None], ...]:
+        """Return the work of an agent's that isn't landed and, of descendants, the commits that it hasn't taken."""
+        clone = agent.clone
+        own = clone is not None and (clone.is_unlanded or clone.has_more)
+        mine = [(agent.id, clone.kept.last)] if own and clone is not None else []
+        return (*mine, *((one.agent, one.kept.head) for one in self._registry.untaken(agent)))
 
     def _refuse_changed(self, agent: Agent, wanted: Sequence[Finding], now: Mapping[int, str | None]) -> None:
         """Record findings anew whose files aren't as they were found, and raise `Refused` if there are any."""
@@ -342,12 +349,11 @@ class Findings:
             if turn != agent.accepted_turn and agent.turn is not None and agent.turn.process is None:
                 # It never started, perhaps because its workspace was another directory: that one is the right one then.
                 accepted_agent = change.put(replace(accepted_agent, directory=None))
-            if wanted.head is not None and agent.clone is not None:
-                change.put_clone(
-                    accepted_agent, replace(agent.clone, landings=replace(agent.clone.landings, accepted=wanted.head))
-                )
-                told = "a person has accepted that its work isn't landed"
-                change.record(DaemonEvent(agent.id, None, "workspace:accepted", told, {"by": by}))
+            for one, commit in wanted.works:
+                if (clone := self._registry.clone_of(one)) is not None:
+                    change.put_any_clone(replace(clone, landings=replace(clone.landings, accepted=commit)))
+                    told = "a person has accepted that its work isn't landed"
+                    change.record(DaemonEvent(one, None, "workspace:accepted", told, {"by": by}))
             if wanted.findings:
                 data = {"by": by, "findings": numbers}
                 told = f"accepted: {_paths(wanted.findings)}"
@@ -412,9 +418,3 @@ def _paths(findings: Sequence[Finding]) -> str:
     paths = ", ".join(finding.path or "the workspace" for finding in findings[:_TOLD])
     more = f" and {len(findings) - _TOLD} more" if len(findings) > _TOLD else ""
     return f"{paths}{more}"
-
-
-def _work_of(agent: Agent) -> str | None:
-    """Return the commit of an agent's work that isn't landed, None if all of it is, or is accepted."""
-    clone = agent.clone
-    return clone.kept.last if clone is not None and (clone.is_unlanded or clone.has_more) else None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from substrat.core.agents.attention import is_at_rest
 from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
 from substrat.core.agents.records import abridged, open_turn_id
 from substrat.core.netfilter.names import NoName
@@ -247,6 +248,17 @@ class Registry:
     def holder_of(self, agent: Agent) -> str | None:
         """Return the name of the ancestor that has the commits in an agent's clone (`Clone.holder`), None if none has."""
         return self.name_of(agent.clone.holder) if agent.clone is not None else None
+
+    def untaken(self, lead: Agent) -> list[Clone]:
+        """Return the clones of an idle agent's descendants whose commits no ancestor has, and no branch of the user's.
+
+        Those of descendants whose turn runs or waits don't count yet.
+        """
+        return [
+            one.clone
+            for one in (self.family(lead)[1:] if lead.phase == Phase.IDLE else ())
+            if one.clone is not None and one.clone.is_unlanded and self.holder_of(one) is None and is_at_rest(one)
+        ]
 
     def work_of(self, agent: Agent) -> str:
         """Return the record of the work in an agent's clone, empty if there is none."""

@@ -75,11 +75,13 @@ class Overview:
         for agent in agents:
             place = places().get(agent.id) if agent.phase == Phase.QUEUED else None
             reason = place.reason if place is not None else None
-            held = reason if place is not None and self._is_held(place) else None
+            is_held, waits = self._is_held(agent, places), self._waits.open_of(agent.id)
+            is_led = self._is_led(agent, places)
             facts = Facts(
-                questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent), held,
-                self._waiting_since(agent), reason, self._waits.open_of(agent.id), holder=registry.holder_of(agent),
-                target_is_gone=self._target_is_gone(agent),
+                questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent),
+                reason if is_held else None, self._waiting_since(agent), reason, waits, holder=registry.holder_of(agent),
+                target_is_gone=self._target_is_gone(agent), is_led=is_led,
+                untaken=() if is_led or waits else registry.untaken(agent),
             )  # fmt: skip
             yield agent, facts, attention.attention(agent, facts, stuck_after)
 
@@ -96,8 +98,15 @@ class Overview:
         found = [self._heard_at(agent) for agent in agents]
         return [timestamp(heard) if heard is not None else None for heard in found]
 
-    def _is_held(self, place: Place) -> bool:
+    def _is_led(self, agent: Agent, places: Places) -> bool:
+        above = map(self._registry.get, self._registry.lineage(agent)[1:])
+        return any(one is not None and attention.can_act(one, is_held=self._is_held(one, places)) for one in above)
+
+    def _is_held(self, agent: Agent, places: Places) -> bool:
         """Say whether an agent waits although there may be room: for the disk, or for its account."""
+        place = places().get(agent.id) if agent.phase == Phase.QUEUED else None
+        if place is None:
+            return False
         if place.obstacle is None:
             return self._queue.closed is not None
         return place.obstacle.kind is ObstacleKind.ACCOUNT

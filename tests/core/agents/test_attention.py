@@ -80,6 +80,33 @@ def test_each_kind_has_its_text_and_time(kind):
     assert (found.kind, found.since, found.text) == (kind, since, text)
 
 
+@pytest.mark.parametrize("kind", AttentionKind)
+def test_of_an_agent_that_is_led_a_person_hears_what_only_a_person_can_settle(kind):
+    agent, facts, since, text = CASES[kind]
+    found = attention.attention(agent, facts._replace(is_led=True), STUCK_AFTER)
+    shown = {"failed": "idle", "held": "queued", "suspended": "idle", "merge": "idle"}.get(kind, kind)
+    assert (found.kind, found.level is Level.URGENT) == (shown, kind in {"answer", "unsafe", "unkept", "stuck"})
+    if kind is not AttentionKind.MERGE:
+        named = f"{kind}: " if kind in {"failed", "suspended"} else ""
+        assert (found.since, found.text) == (since, named + text), "it is still told why"
+
+
+def test_an_agent_asks_for_the_commits_that_it_has_not_taken_of_its_descendants():
+    later = replace(UNLANDED, kept=replace(UNLANDED.kept, time=80.0, ahead=1))
+    for clone, untaken, text in (
+        (None, (UNLANDED, later), "2 children have 3 commits that a hasn't taken"),
+        (UNLANDED, (later,), "2 commits to land in main, 1 child has 1 commit that a hasn't taken"),
+    ):
+        found = attention.attention(replace(FREE, clone=clone), Facts(untaken=untaken), STUCK_AFTER)
+        assert found == (AttentionKind.MERGE, text, 80.0, None, False)
+
+
+def test_who_stands_still_can_take_up_nothing():
+    able = {phase for phase in Phase if attention.can_act(replace(FREE, phase=phase), is_held=False)}
+    assert able == {Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.ENDING}
+    assert not attention.can_act(replace(FREE, phase=Phase.QUEUED), is_held=True)
+
+
 def test_a_quiet_tool_call_has_more_time_and_is_named():
     facts = Facts(heard_at=9_100.0, silent=900.0, call="shell: make")
     assert attention.attention(BUSY, facts, STUCK_AFTER).kind is AttentionKind.WORKING
