@@ -1,5 +1,7 @@
 """Lays the rows of `ls` out for a terminal: who needs a person first, and what doesn't fit folded. Pure but for `here`.
 
+A family has one row, `lead +8`, which stands where its weightiest member would, and has that one's command.
+
 On a terminal of 80 columns:
 
     NAME     ATTENTION  SINCE  TOKENS  DOING
@@ -86,56 +88,59 @@ def laid_out(agents: list[Agent], place: Place) -> list[str]:
     """Return the lines of the table, its heads first and its counts last.
 
     Args:
-        agents: agent objects.
+        agents: agent objects; those without the member `family` have a row each.
         place: where they are printed.
     """
-    agents = sorted(agents, key=attention.weight)
-    table = _Table(agents, place)
-    counts = output.wrapped(attention.counts(table.kinds), 0, place.columns).split("\n")
+    families: dict[object, list[Agent]] = {}
+    for agent in sorted(agents, key=attention.weight):
+        families.setdefault(agent.get("family", agent.get("name")), []).append(agent)
+    table = _Table(list(families.values()), place)
+    kinds = [[attention.kind(agent) for agent in family] for family in families.values()]
+    counts = output.wrapped(attention.counts([kind for row in kinds for kind in row]), 0, place.columns).split("\n")
     room = None if place.lines is None else place.lines - 1 - len(counts)
     rows = table.rows(has_second_lines=True)
-    shown = _fitting(rows, agents, room)
+    shown = _fitting(rows, kinds, room)
     if any(table.commands[shown:]):
         rows = table.rows(has_second_lines=False)
-        shown = _fitting(rows, agents, room)
-    folded = _folded(table.kinds, shown)
+        shown = _fitting(rows, kinds, room)
+    folded = _folded(kinds, shown)
     if place.columns is not None:
         folded = (output.shortened(line, place.columns) for line in folded)
     return [table.heads(), *(line for row in rows[:shown] for line in row), *folded, *counts]
 
 
-def _fitting(rows: Sequence[Sequence[str]], agents: Sequence[Agent], room: int | None) -> int:
-    """Return how many rows are shown, so that they and the lines of those that are folded fit."""
+def _fitting(rows: Sequence[Sequence[str]], kinds: Sequence[Sequence[str]], room: int | None) -> int:
+    """Return how many rows are shown, so that they and a line for each kind of the agents that are folded fit."""
     if room is None:
         return len(rows)
     shown, taken = 0, 0
     while shown < len(rows) and taken + len(rows[shown]) <= room:
         taken += len(rows[shown])
         shown += 1
-    folded = {attention.kind(agent) for agent in agents[shown:]}
+    folded = {kind for row in kinds[shown:] for kind in row}
     while shown > 0 and taken + len(folded) > room:
         shown -= 1
         taken -= len(rows[shown])
-        folded.add(attention.kind(agents[shown]))
+        folded.update(kinds[shown])
     return shown
 
 
-def _folded(kinds: Sequence[str], shown: int) -> Iterator[str]:
-    """Give a line for each kind of the rows that aren't shown."""
-    for kind in dict.fromkeys(kinds[shown:]):
-        more = "more " if kind in kinds[:shown] else ""
-        yield f"{kinds[shown:].count(kind)} {more}{kind}: 'ls -a' lists them"
+def _folded(kinds: Sequence[Sequence[str]], shown: int) -> Iterator[str]:
+    """Give a line for each kind of the agents that aren't shown."""
+    seen, rest = ([kind for row in rows for kind in row] for rows in (kinds[:shown], kinds[shown:]))
+    for kind in sorted(dict.fromkeys(rest), key=attention.place_of):
+        more = "more " if kind in seen else ""
+        yield f"{rest.count(kind)} {more}{kind}: 'ls -a' lists them"
 
 
 class _Table:
     """The cells of the rows, and the columns that are shown."""
 
-    def __init__(self, agents: Sequence[Agent], place: Place) -> None:
+    def __init__(self, families: Sequence[Sequence[Agent]], place: Place) -> None:
         self._place = place
-        self.kinds = [attention.kind(agent) for agent in agents]
-        """Of the agents' attention."""
-        self._cells = [_cells(agent, kind, place) for agent, kind in zip(agents, self.kinds, strict=True)]
-        self.commands = [attention.command(agent) for agent in agents]
+        self._kinds = [attention.kind(family[0]) for family in families]
+        self._cells = [_cells(family, place) for family in families]
+        self.commands = [attention.command_of(family) for family in families]
         """What a person types next for each."""
         self._sizes = self._fitted()
         is_plain = place.columns is None and not place.colour  # nothing is cut, and no cell is wider than its column
@@ -153,7 +158,7 @@ class _Table:
         Args:
             has_second_lines: whether a command that doesn't fit into DOING gets a line of its own.
         """
-        made = zip(self._cells, self.commands, self.kinds, strict=True)
+        made = zip(self._cells, self.commands, self._kinds, strict=True)
         return [self._row(*one, has_second_lines=has_second_lines) for one in made]
 
     def _row(self, cells: Mapping[str, str], command: str, kind: str, *, has_second_lines: bool) -> list[str]:
@@ -266,27 +271,33 @@ TITLES = (
 )  # fmt: skip
 
 
-def _cells(agent: Agent, kind: str, place: Place) -> dict[str, str]:
+def _cells(family: Sequence[Agent], place: Place) -> dict[str, str]:
+    """Return the cells of a family, sorted by weight, or of one agent: its root's, but for what all members make up."""
     text = output.text_of
+    root = next((one for one in family if one.get("id") == one.get("family")), family[0])
     return {
-        "NAME": text(agent.get("name")),
-        "ATTENTION": kind,
-        "SINCE": output.age(attention.since(agent), place.now),
-        "TOKENS": shortened(agent.get("tokens")),
-        "UNREAD": text(agent.get("unread")),
-        "PROGRAM": text(agent.get("program")),
-        "MODEL": text(agent.get("model")),
-        "NETWORK": text(agent.get("network")),
-        "WORK": output.work_of(agent),
-        "DOING": attention.doing(agent),
-        "WORKSPACE": _short_path(text(agent.get("workspace")), place),
+        "NAME": text(root.get("name")) + (f" +{len(family) - 1}" if len(family) > 1 else ""),
+        "ATTENTION": attention.kind(family[0]),
+        "SINCE": output.age(attention.since(family[0]), place.now),
+        "TOKENS": shortened(sum(map(_tokens, family))),
+        "UNREAD": text(root.get("unread")),
+        "PROGRAM": text(root.get("program")),
+        "MODEL": text(root.get("model")),
+        "NETWORK": text(root.get("network")),
+        "WORK": output.work_of(root),
+        "DOING": attention.doing_of(family, root),
+        "WORKSPACE": _short_path(text(root.get("workspace")), place),
     }
 
 
-def shortened(tokens: object) -> str:
-    """Say a number of tokens in at most five characters: `950`, `82k`, `1.2M`."""
+def _tokens(agent: Agent) -> int:
+    tokens = agent.get("tokens")
     counts = [tokens.get("input"), tokens.get("output")] if isinstance(tokens, dict) else []
-    total = sum(count for count in counts if isinstance(count, int))
+    return sum(count for count in counts if isinstance(count, int))
+
+
+def shortened(total: int) -> str:
+    """Say a number of tokens in at most five characters: `950`, `82k`, `1.2M`."""
     if total < 10_000:
         return str(total)
     for size, unit in ((1_000, "k"), (1_000_000, "M"), (1_000_000_000, "G")):

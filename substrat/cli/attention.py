@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from substrat.cli.output import Agent
 
 _KNOWN = frozenset(KINDS)
+_STILL = frozenset({"failed", "suspended"})
+"""States that an agent's row names, also where they are its lead's to settle and its kind is `idle`."""
+_SEVERAL = frozenset({"failed", "merge", "suspended"})
+"""Kinds whose command takes several agents."""
+_MOST_NAMES = 40
+"""Columns of the names in such a command."""
 _COLOURS = {
     "answer": output.RED, "unsafe": output.RED, "unkept": output.RED, "failed": output.RED, "stuck": output.RED,
     "budget": output.YELLOW, "merge": output.YELLOW, "held": output.YELLOW, "suspended": output.YELLOW,
@@ -38,8 +44,12 @@ def since(agent: Agent) -> object:
 
 def weight(agent: Agent) -> tuple[int, str]:
     """Return a key that sorts agents: the weightiest kind first, then the oldest."""
-    found = kind(agent)
-    return KINDS.index(found) if found in KINDS else len(KINDS), str(since(agent))
+    return place_of(kind(agent)), str(since(agent))
+
+
+def place_of(of: str) -> int:
+    """Return the place of a kind among all, the weightiest first."""
+    return KINDS.index(of) if of in KINDS else len(KINDS)
 
 
 def said(agent: Agent) -> str:
@@ -47,17 +57,64 @@ def said(agent: Agent) -> str:
     return kind(agent) if level(agent) in {"info", "-"} else f"{kind(agent)}: {_text(agent)}"
 
 
-def command(agent: Agent, *, is_shown: bool = False) -> str:
+def command(agent: Agent, *, is_shown: bool = False, names: str = "") -> str:
     """Return the next command for an agent, without the program's name; empty where nothing has to be done.
 
     Args:
         agent: the agent object.
         is_shown: whether the person sees the output of `show` already.
+        names: the agents that it names; empty: this one.
     """
     of = "unlandable" if kind(agent) == "merge" and not output.has_commits(agent) else kind(agent)
-    name, item, is_frozen = output.text_of(agent.get("name")), _member(agent, "item"), bool(_member(agent, "frozen"))
-    found = attention.command(of, name, item, frozen=is_frozen)
+    name = names or output.text_of(agent.get("name"))
+    found = attention.command(of, name, _member(agent, "item"), frozen=bool(_member(agent, "frozen")))
     return found.rpartition(", then ")[2] if is_shown else found
+
+
+def command_of(family: Sequence[Agent]) -> str:
+    """Return the next command for a family, sorted by weight: that of the first, and of as many that need the same."""
+    found = command(family[0])
+    if kind(family[0]) not in _SEVERAL:
+        return found
+    alike = [one for one in family if command(one, names="NAME") == command(family[0], names="NAME")]
+    names = [output.text_of(one.get("name")) for one in alike]
+    while len(" ".join(names)) > _MOST_NAMES and len(names) > 1:
+        names.pop()
+    return command(family[0], names=" ".join(names))
+
+
+def doing_of(family: Sequence[Agent], root: Agent) -> str:
+    """Say what a family does: `5 working, 1 asks, 2 merged into lead`, then why it needs a person, or what its root does.
+
+    Args:
+        family: its members, sorted by weight.
+        root: the one at its top, which isn't counted.
+    """
+    words = [_word(one) for one in family if one is not root]
+    if not words:
+        return doing(root)
+    parts = [_counted(words.count(word), word) for word in dict.fromkeys(words)]
+    first = family[0] if command(family[0]) else root
+    why = "" if kind(first) == "waiting" else doing(first)  # its waits are those of the counts
+    of = "" if first is root else f"{output.text_of(first.get('name'))}: "
+    return ", ".join(parts) + (f"; {of}{why}" if why not in {"", "-"} else "")
+
+
+def _word(agent: Agent) -> str:
+    """Return the word that an agent is counted by in its family's row."""
+    of, clone = kind(agent), agent.get("clone")
+    if of not in {"idle", "done"}:
+        return of
+    if (state := agent.get("state")) in _STILL:
+        return output.text_of(state)
+    record = clone.get("work") if isinstance(clone, dict) else None
+    holder = record.get("in") if isinstance(record, dict) else None
+    return f"merged into {output.text_of(holder)}" if holder else of
+
+
+def _counted(number: int, word: str) -> str:
+    said = {"answer": "asks" if number == 1 else "ask", "merge": "to merge"}.get(word, word)
+    return f"{number} {said}"
 
 
 def doing(agent: Agent) -> str:
@@ -67,7 +124,7 @@ def doing(agent: Agent) -> str:
     activity = agent.get("activity")
     if of == "working" and isinstance(activity, dict):
         text = output.text_of(activity.get("text"))
-    elif of in {"idle", "done"}:
+    elif of in {"idle", "done"} and agent.get("state") not in _STILL:
         text = output.text_of(str(agent.get("last") or "").strip().partition("\n")[0])
     else:
         # The row is about an agent, and few columns are left for its program.

@@ -38,6 +38,9 @@ def show(names: Sequence[str], *, as_json: bool) -> None:
     if as_json:
         output.put_json([_with_children(families, root) for root in roots])
         return
+    if not roots:
+        print(attention.counts([]))
+        return
     colour, width = output.has_colour(sys.stdout), output.terminal_width(sys.stdout)
     rows = [row for root in roots for row in [("", root), *_branches(families, root, "")]]
     cells = [_cells(lead, agent) for lead, agent in rows]

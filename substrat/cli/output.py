@@ -242,9 +242,7 @@ def work_of(agent: Agent) -> str:
 def has_commits(agent: Agent) -> bool:
     """Say whether an agent's clone has commits that a landing could take along."""
     clone = agent.get("clone")
-    if not isinstance(clone, dict) or "work" not in clone:
-        return True  # the fields of an older daemon don't tell
-    found = clone["work"]
+    found = clone.get("work") if isinstance(clone, dict) else None
     return isinstance(found, dict) and bool(found.get("commits")) and not found.get("landed")
 
 

@@ -43,5 +43,6 @@ def test_a_tree_tells_each_wait_of_an_agent(ctl, fake, agent):
 
 def test_an_empty_tree(ctl, fake):
     fake({"agent.list": []})
-    assert ctl("ls", "--tree").out == ""
+    assert ctl("ls", "--tree").out == "0 agents\n"
     assert ctl("ls", "--tree", "--json").json == []
+    assert "leave the other options" in ctl("ls", "--tree", "--all").error

@@ -21,8 +21,9 @@ def listed(agent):
     def make(name, kind, text=None, **fields):
         level, text = LEVELS.get(kind, "info"), text or f"why {name}"
         found = {"kind": kind, "level": level, "text": text, "since": "2026-01-01T00:00:00Z"}
-        fields = {"last": None, "tokens": {"input": 0, "output": 0}, "attention": found, **fields}
-        return agent(id=name, name=name, **fields)
+        clone = {"ahead": 1, "files": 0, "landed": False, "work": {"commits": 1, "landed": False}}
+        fields = {"last": None, "tokens": {"input": 0, "output": 0}, "attention": found, "family": name, **fields}
+        return agent(id=name, name=name, **({"clone": clone} if kind == "merge" else {}), **fields)
 
     return make
 
@@ -48,6 +49,47 @@ def test_those_who_need_a_person_come_first_and_counts_last(ctl, fake, listed):
     assert "why later" in said["later"]
     assert "All\\x1b is well." in said["calm"]
     assert "Bye." in said["gone"]
+
+
+@pytest.fixture
+def family(listed):
+    """A lead with children that work, ask, have failed and have been merged."""
+
+    def make(*kinds, lead="waiting"):
+        merged = {"ahead": 1, "files": 0, "landed": False, "work": {"commits": 1, "landed": False, "in": "lead"}}
+        states: dict[str, dict[str, object]] = {"fails": {"state": "failed"}, "merged": {"clone": merged}}
+        kids = [
+            listed(f"kid-{number}", {"fails": "idle", "merged": "idle"}.get(kind, kind), f"why {number}", family="lead",
+                   tokens={"input": 1000, "output": 0}, **states.get(kind, {}))
+            for number, kind in enumerate(kinds, 1)
+        ]  # fmt: skip
+        return [listed("lead", lead, "its own", family="lead"), *kids]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("kinds", "lead", "row"),
+    [
+        (["working"] * 5 + ["answer", "merged", "merged"], "waiting",
+         "lead +8  answer  8000  1 asks, 5 working, 2 merged into lead; kid-6: why 6: answer kid-6 TEXT"),
+        (["done", "fails"], "merge", "lead +2  merge  2000  1 failed, 1 done; its own: merge lead"),
+        (["merge", "merge", "done"], "done", "lead +3  merge  3000  2 to merge, 1 done; kid-1: why 1: merge kid-1 kid-2"),
+        (["failed"] * 9, "failed", "lead +9  failed  9000  9 failed; its own: resume lead kid-1 kid-2"),
+        (["working"], "waiting", "lead +1  working  1000  1 working"),
+    ],
+)  # fmt: skip
+def test_a_family_has_one_row_with_what_its_weightiest_member_needs(ctl, fake, family, listed, kinds, lead, row):
+    agents = [listed("alone", "idle"), *family(*kinds, lead=lead)]
+    fake({"agent.list": lambda params: [{key: one.get(key) for key in params["fields"]} for one in agents]})
+    lines = ctl("ls").out.splitlines()
+    name, kind, tokens, doing = row.split("  ")
+    assert len(lines) == 4
+    [found] = [line for line in lines if line.startswith(name)]
+    assert (f" {kind} " in found, f" {tokens} " in found, f"  {doing}" in found) == (True, True, True), found
+    assert lines[-1].startswith(f"{len(kinds) + 2} agents: ")
+    for words in (["-a"], ["*"], ["--attention", "idle,working,answer,done,merge,failed,waiting"]):
+        assert len(ctl("ls", *words).out.splitlines()) == len(kinds) + 4, "each agent has a row"
 
 
 def test_the_order_of_attention_is_the_daemons():
@@ -179,8 +221,7 @@ def test_numbers_of_tokens_are_short():
         (0, "0"), (9_999, "9999"), (10_000, "10k"), (999_499, "999k"), (999_500, "1.0M"), (12_345_678, "12M"),
         (5 * 10**12, "5000G"),
     ):  # fmt: skip
-        assert agent_rows.shortened({"input": tokens, "output": 0}) == said
-    assert agent_rows.shortened(None) == "0"
+        assert agent_rows.shortened(tokens) == said
 
 
 def test_an_agents_fields_cannot_break_the_table(ctl, fake, listed):

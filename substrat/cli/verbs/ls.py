@@ -24,13 +24,15 @@ COMMAND = Command(
         Option("--attention", value="KIND", about="only agents of this attention; several with commas or repeated"),
         Option("--state", value="STATE", about="only agents in this state; several with commas or repeated"),
         Option("--workspace", "-w", value="DIR", about="only agents that work in this directory or below it"),
-        Option("--all", "-a", about="fold no rows together that don't fit the terminal"),
+        Option("--all", "-a", about="a row for each agent, also those of a family and those that don't fit"),
         Option("--tree", about="families: each agent below the one that spawned it, and what it waits for"),
         Option("--watch", about="draw the list anew each second, until Ctrl-C"),
         Option("--quiet", "-q", about="the names only, one a line"),
     ),
     notes=(
-        "Agents that need you come first, each with why and what to type. SINCE is since when. TOKENS are those of all "
+        "Agents that need you come first, each with why and what to type. A family has one row, 'lead +8', where its "
+        "weightiest member would stand, with how many of the others do what; agents that NAMEs or options pick have a row "
+        "each, and so have all with --all. SINCE is since when. TOKENS are those of all "
         "its turns, without the model's cache. DOING is the last tool call or status of a running turn, the first line "
         "of the last result of an idle agent, otherwise why an agent waits or needs you. WORK is what agents with a clone "
         "of their own have: '+2 ~3 &1' stands for 2 commits that have not landed, 3 uncommitted files and one other branch "
@@ -51,7 +53,9 @@ def run(arguments: Arguments) -> int:
     """Print the agents and return the exit status."""
     wanted = _Wanted(arguments)
     if arguments.flag("tree"):
-        if any(map(arguments.flag, ("watch", "quiet"))) or any(map(arguments.values, ("attention", "state", "workspace"))):
+        if any(map(arguments.flag, ("all", "watch", "quiet"))) or any(
+            map(arguments.values, ("attention", "state", "workspace"))
+        ):
             raise COMMAND.wrong("--tree draws whole families: leave the other options than --json out, and give NAMEs")
         # Imported here because most lists are no trees.
         from substrat.cli import families
@@ -64,10 +68,10 @@ def run(arguments: Arguments) -> int:
         # Imported here because most lists are printed once.
         from substrat.cli import watch
 
-        return watch.run(lambda connection: wanted.of(connection, list(_FIELDS)))
+        return watch.run(lambda connection: wanted.of(connection, wanted.fields))
     quiet = arguments.flag("quiet")
     with Connection() as connection:
-        agents, unknown = wanted.of(connection, ["name"] if quiet else None if arguments.json else list(_FIELDS))
+        agents, unknown = wanted.of(connection, ["name"] if quiet else None if arguments.json else wanted.fields)
         if not quiet:
             waiting.explain(connection, agents)
     if arguments.json:
@@ -101,6 +105,10 @@ class _Wanted:
         self._states = _listed(arguments, "state", "state", _states)
         directory = arguments.value("workspace")
         self._directory = os.path.realpath(directory) if directory is not None else None
+        is_picked = bool(self._words or self._kinds or self._states or directory)
+        # A person who picks agents wants to see these, not their families.
+        self.fields = [*_FIELDS, *(() if is_picked or arguments.flag("all") else ("id", "family"))]
+        """The members that the table needs."""
 
     def of(self, connection: Connection, fields: list[str] | None) -> tuple[list[Agent], list[errors.NotFound]]:
         """Ask for the agents.
