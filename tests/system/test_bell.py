@@ -89,6 +89,25 @@ def test_those_of_two_seconds_ring_together(running, until, rung):
     assert {one["name"] for one in rung()[0]["agents"]} == {"a", "b", "c"}, "nobody is told what they did themselves"
 
 
+def test_a_family_rings_once_and_only_when_nobody_in_it_can_act(running, until, rung):
+    work = running.workspace()
+    kids = [f"/tool spawn_agent {json.dumps({'name': name, 'prompt': '/exit 3'})}" for name in ("one", "two")]
+    running.spawn("lead", work, "\n".join([*kids, "/tool wait_agents {}"]))
+    until(lambda: (running.show("lead")["turn"]["number"], running.show("lead")["state"]) == (2, "idle"), "the wake")
+    reload(running, until, configured(RECORD))
+    running.ok("spawn", "calm", "-w", work, "--network", "none", "--wait", ASKS)
+    until(rung, "the bell")
+    assert [one["name"] for one in rung()[0]["agents"]] == ["calm"], "the failures are the lead's"
+    running.ok("suspend", "lead")
+    until(lambda: len(rung()) > 1, "the bell of the children")
+    (told,) = rung()[1]["agents"]
+    assert (told["name"], told["attention"]["kind"]) == ("one", "failed"), "one bell for both"
+    running.ok("accept", "one")
+    running.ok("answer", "calm", ASKS)
+    until(lambda: len(rung()) > 2, "the next question")
+    assert [one["name"] for bell in rung()[2:] for one in bell["agents"]] == ["calm"]
+
+
 @pytest.mark.slow
 def test_a_daemon_that_dies_between_the_record_and_the_command_rings_nothing_twice(daemon, until):
     work = daemon.workspace()

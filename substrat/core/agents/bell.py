@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from substrat.core.agents.attention import Level
+from substrat.core.agents.attention import AttentionKind, Level
 from substrat.core.agents.lifecycle import HELD_PHASES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from substrat.core.agents.attention import Attention
     from substrat.core.agents.lifecycle import Phase
 
@@ -34,6 +36,20 @@ def is_due(attention: Attention, told: str | None, phase: Phase) -> bool:
     if phase in HELD_PHASES and attention.level is not Level.URGENT:
         return False
     return (found := cause(attention)) is not None and found != told
+
+
+def is_known(attention: Attention, others: Iterable[tuple[Attention, str | None]]) -> bool:
+    """Say whether a person was told of an agent's family for the same reason, and so knows of the agent: one bell a family.
+
+    Each question and each finding rings: every one wants an answer of its own, and another agent's text doesn't tell it.
+
+    Args:
+        attention: the agent's attention.
+        others: the attention of each other member of its family, and the cause that was told last.
+    """
+    if attention.kind in {AttentionKind.ANSWER, AttentionKind.UNSAFE}:
+        return False
+    return any(other.kind == attention.kind and told == cause(other) for other, told in others)
 
 
 def pause(failures: int) -> float:

@@ -3,7 +3,7 @@
 That a person is told is recorded before the command runs, so that no death of the daemon tells anything twice. What a
 command that failed was to tell is taken off the record, and told after a pause or by the next daemon. Agents are looked at
 when they change, and those at work or in the queue every few seconds too: that a turn is stuck, or an account held, is no
-change of the agent.
+change of the agent. With an agent its family is looked at, because who leads decides who needs a person.
 """
 
 from __future__ import annotations
@@ -135,7 +135,9 @@ class Bell:
         if not self._registry.config.notify.command:
             return []  # the configuration has changed meanwhile
         at_work = (agent.id for agent in self._registry.agents if STATE_OF[agent.phase] in _AT_WORK)
-        ids = list(dict.fromkeys((*changed, *at_work)))
+        agents = [agent for one in changed if (agent := self._registry.get(one)) is not None]
+        families = [self._registry.family(root) for root in dict.fromkeys(map(self._registry.root_of, agents))]
+        ids = list(dict.fromkeys((*(one.id for family in families for one in family), *at_work)))
         due: list[tuple[Agent, Attention]] = []
         for start in range(0, len(ids), _SLICE):
             try:
@@ -154,13 +156,24 @@ class Bell:
             for agent, one in zip(found, seen, strict=True)
             if bell.is_due(one, self._untold.get(agent.id, agent.told), agent.phase)
         ]
+        fresh: list[tuple[Agent, Attention]] = []
+        for pair in sorted(due, key=_weight):
+            if not bell.is_known(pair[1], self._others(pair[0], fresh)):
+                fresh.append(pair)
         if due:
             with self._registry.change("bell recorded") as change:
                 for agent, attention in due:
                     change.put(replace(agent, told=bell.cause(attention)))
             for agent, _ in due:
                 self._untold.pop(agent.id, None)
-        return due
+        return fresh
+
+    def _others(self, agent: Agent, fresh: Sequence[tuple[Agent, Attention]]) -> list[tuple[Attention, str | None]]:
+        """Return the attention of each other member of an agent's family and what was told, or is about to be, of it."""
+        now = {one.id: bell.cause(found) for one, found in fresh}
+        family = [one for one in self._registry.family(self._registry.root_of(agent)) if one.id != agent.id]
+        found = self._overview.attentions(family)
+        return [(seen, now.get(one.id, one.told)) for one, seen in zip(family, found, strict=True)]
 
     async def _ring(self, due: Sequence[tuple[Agent, Attention]]) -> None:
         failure = await self._run([_told(agent, found) for agent, found in due], test=False)
