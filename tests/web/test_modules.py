@@ -13,8 +13,10 @@ from tests.support.waiting import PATIENCE
 from tests.test_imports import ROOT
 
 PAGE = ROOT / "substrat" / "web" / "page"
-LEAD = {"id": "1", "name": "lead", "parent": None, "state": "idle", "attention": {"kind": "idle", "since": "2026-01-01"}}
-CALM = {**LEAD, "id": "2", "name": "calm", "attention": {"kind": "done", "since": "2026-01-01"}}
+SINCE = "2026-01-01"
+IDLE = {"kind": "idle", "since": SINCE}
+LEAD = {"id": "1", "name": "lead", "parent": None, "family": "1", "state": "idle", "attention": IDLE}
+CALM = {**LEAD, "id": "2", "name": "calm", "family": "2", "attention": {"kind": "done", "since": SINCE}}
 CHILD = {**LEAD, "id": "3", "name": "child", "parent": "1", "attention": {"kind": "answer", "since": "2026-01-02"}}
 GONE = {**LEAD, "id": "4", "name": "gone", "parent": "1", "state": "ended"}
 CLONE = {"ahead": 2, "files": 3, "landed": False, "work": {"commits": 2, "landed": False, "branches": ["x"], "stashes": 1}}
@@ -76,6 +78,21 @@ def test_agents_stand_by_attention_and_a_family_where_its_weightiest_member_woul
     assert run("list.sort(state.byAttention).map((agent) => agent.name)", *everyone) == ["child", "lead", "calm"]
     tree = run("state.branches(list).map(([agent, level]) => [agent.name, level])", *everyone)
     assert tree == [["lead", 0], ["child", 1], ["calm", 0]]
+
+
+def test_a_family_has_one_row_until_it_is_unfolded_or_filtered(run):
+    everyone = (CALM, LEAD, CHILD, {**GONE, "clone": {"work": {"in": "lead"}}})
+    rows = "state.rowsOf(list).map(([agent, level, family]) => [agent.name, level, family?.map((one) => one.name) ?? null])"
+    folded = [["lead", 0, ["child", "gone", "lead"]], ["calm", 0, ["calm"]]]
+    assert run(rows, *everyone) == folded
+    members = [["child", 1, None], ["gone", 1, None]]
+    assert run(f'(state.unfolded.add("1"), {rows})', *everyone) == [folded[0], *members, folded[1]]
+    single = [[name, 0, [name]] for name in ("child", "gone", "lead", "calm")]
+    assert run(f'(state.state.filter = "l", {rows})', *everyone) == single
+    said = "1 asks, 1 merged into lead; child: which?"
+    asks = {**CHILD, "attention": {**CHILD["attention"], "level": "urgent", "text": "which?"}}
+    everyone = (LEAD, asks, everyone[-1])
+    assert run("state.doingOf(list.sort(state.byAttention), list.find((one) => one.name === 'lead'))", *everyone) == said
 
 
 def test_the_kinds_are_the_protocols_and_those_of_urgent_agents_are_marked(run):

@@ -6,16 +6,17 @@ import {
   agents,
   asked,
   asksFor,
-  branches,
-  byAttention,
   doing,
+  doingOf,
   isUrgent,
   isUrgentKind,
   kindOf,
   KINDS,
   matches,
+  rowsOf,
   settled,
   state,
+  unfolded,
   WARNS,
   weigh,
   workOf,
@@ -42,13 +43,13 @@ export function renderCards(container, wants = () => true, tag = "div") {
 
 export function render() {
   const shown = [...agents.values()].filter(matches);
-  const rows = state.as_tree ? branches(shown) : shown.sort(byAttention).map((agent) => [agent, 0]);
+  const rows = rowsOf(shown);
   keyed(
     byId("list"),
     rows,
     ([agent]) => agent.id,
     makeRow,
-    (row, [agent, level]) => row.update(agent, level),
+    (row, [agent, level, family]) => row.update(agent, level, family ?? [agent]),
   );
   const is_empty = !rows.length && !state.all_touched;
   show(byId("no-agents"), is_empty);
@@ -69,7 +70,7 @@ export function render() {
   tellUrgent();
 }
 
-function makeRow(first) {
+function makeRow([first]) {
   const name = el("bdi", { dir: "auto" }),
     kind = el("span", { class: "kind" }),
     since = el("span", { class: "since" });
@@ -79,26 +80,40 @@ function makeRow(first) {
     place = bdi("", "place");
   const link = el("a", { class: "name", href: "#/" }, name);
   const cards = el("div", { class: "cards" });
-  const row = el("li", { class: "row" }, link, kind, since, used, work, words, cards, place);
-  row.update = (agent, level) => {
+  const fold = el("button", { type: "button", class: "plain fold", hidden: true });
+  const row = el("li", { class: "row" }, link, fold, kind, since, used, work, words, cards, place);
+  row.update = (agent, level, family) => {
+    const is_folded = family.length > 1 && !unfolded.has(agent.family),
+      members = is_folded ? family : [agent],
+      top = members[0];
     put(name, oneLine(agent.name));
     mark(link, "href", agentHref(agent.name));
-    mark(link, "aria-current", state.opened?.id === agent.id ? "page" : null);
-    put(kind, kindOf(agent));
-    mark(row, "data-level", agent.attention?.level ?? "info");
-    mark(row, "data-kind", kindOf(agent));
-    put(since, age(agent.attention?.since));
-    mark(since, "title", `since ${moment(agent.attention?.since)}`);
-    const total = (agent.tokens?.input ?? 0) + (agent.tokens?.output ?? 0);
+    mark(link, "aria-current", members.some((one) => one.id === state.opened?.id) ? "page" : null);
+    show(fold, family.length > 1);
+    put(fold, `${is_folded ? "+" : "−"}${family.length - 1}`);
+    mark(fold, "aria-label", `${family.length - 1} more in the family of ${oneLine(agent.name)}`);
+    mark(fold, "aria-expanded", String(!is_folded));
+    fold.onclick = () => {
+      if (!unfolded.delete(agent.family)) unfolded.add(agent.family);
+      render();
+    };
+    put(kind, kindOf(top));
+    mark(row, "data-level", top.attention?.level ?? "info");
+    mark(row, "data-kind", kindOf(top));
+    put(since, age(top.attention?.since));
+    mark(since, "title", `since ${moment(top.attention?.since)}`);
+    const total = members.reduce((sum, one) => sum + (one.tokens?.input ?? 0) + (one.tokens?.output ?? 0), 0);
     put(used, total ? tokens(total) : "");
     put(work, workOf(agent));
-    put(words, doing(agent));
+    put(words, is_folded ? doingOf(family, agent) : doing(agent));
     put(place, oneLine(`${agent.model}  ${agent.workspace}`));
-    mark(row, "data-asks", renderCards(cards, asksFor(agent)) && weigh(agent) === 0 ? "yes" : null);
+    const asks = renderCards(cards, (item) => members.some((one) => asksFor(one)(item)));
+    mark(row, "data-asks", asks && weigh(agent) === 0 && !is_folded ? "yes" : null);
     row.style.setProperty("--level", level);
     mark(row, "data-child", level ? "yes" : null);
+    mark(row, "data-family", family.length > 1 ? (is_folded ? "folded" : "unfolded") : null);
   };
-  row.update(first, 0);
+  row.update(first, 0, [first]);
   return row;
 }
 

@@ -122,7 +122,14 @@ function takeList(list) {
 
 async function refreshOne(id) {
   try {
-    agents.set(id, await call(agentPath(id)));
+    const before = agents.get(id)?.state,
+      now = await call(agentPath(id));
+    agents.set(id, now);
+    // Who of a family needs a person depends on which of its members can act.
+    if (before !== now.state && [...agents.values()].some((one) => one.family === now.family && one.id !== id)) {
+      state.all_touched = true;
+      refreshAgents();
+    }
   } catch (problem) {
     if (problem.status !== 404) throw problem;
     agents.delete(id);

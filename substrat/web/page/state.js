@@ -35,11 +35,14 @@ export const COMMANDS = {
 export const WARNS =
   /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|clone:(not|conflict|setup-failed)|workspace:(touched|un|hidden))/;
 
+const STILL = ["failed", "suspended"]; // states that are told also where they are a lead's to settle
+
 const REFUSED = /; refused \S+: allow \S+ (\S+)$/;
 export const agents = new Map(); // by id
 export const touched = new Set(); // ids of agents that changed since they were fetched
 export const settled = new Map(); // inbox items that were answered here a moment ago, by number
 export const drafts = new Map(); // prompts that are being written, by the agent's id
+export const unfolded = new Set(); // ids of families whose members have a row each
 export const asked = new Set(); // ids of the agents whose urgent attention was told
 
 /**
@@ -82,6 +85,25 @@ export function byAttention(one, other) {
   );
 }
 
+/** Say what a family's members do, sorted by weight, then why it needs a person, or what its root does: the same as `ls`. */
+export function doingOf(family, root) {
+  const words = family.filter((one) => one !== root).map(wordOf);
+  const counts = [...new Set(words)].map((word) => {
+    const number = words.filter((other) => other === word).length;
+    return `${number} ${{ answer: number === 1 ? "asks" : "ask", merge: "to merge" }[word] ?? word}`;
+  });
+  const first = ["urgent", "action"].includes(family[0].attention?.level) ? family[0] : root;
+  const why = kindOf(first) === "waiting" ? "" : doing(first);
+  return [counts.join(", "), why && (first === root ? why : `${oneLine(first.name)}: ${why}`)].filter(Boolean).join("; ");
+}
+
+function wordOf(agent) {
+  const kind = kindOf(agent);
+  if (kind !== "idle" && kind !== "done") return kind;
+  if (STILL.includes(agent.state)) return agent.state;
+  return agent.clone?.work?.in ? `merged into ${oneLine(agent.clone.work.in)}` : kind;
+}
+
 /** Say why an agent needs a person or waits, its activity, or the first line of its last words: the same as `ls`. */
 export function doing(agent) {
   const kind = kindOf(agent),
@@ -89,7 +111,7 @@ export function doing(agent) {
   const refused = /; refused (.*)/s.exec(text)?.[1];
   let words = text;
   if (kind === "working" && agent.activity) words = agent.activity.text;
-  else if (kind === "idle" || kind === "done") words = (agent.last ?? "").trim().split("\n")[0];
+  else if ((kind === "idle" || kind === "done") && !STILL.includes(agent.state)) words = (agent.last ?? "").trim().split("\n")[0];
   else return oneLine(text);
   return oneLine(refused ? `refused ${refused}; ${words}` : words);
 }
@@ -188,4 +210,19 @@ export function branches(list) {
       .sort((one, other) => byAttention(lead(one), lead(other)))
       .flatMap((agent) => [[agent, level], ...walk(agent.id, level + 1)]);
   return walk(null, 0);
+}
+
+/** Give the list's rows: an agent, its level, and its family, sorted by weight, where the row stands for all of that. */
+export function rowsOf(list) {
+  if (state.as_tree) return branches(list).map(([agent, level]) => [agent, level, null]);
+  const families = new Map();
+  for (const agent of list.sort(byAttention)) {
+    const key = state.filter ? agent.id : agent.family; // who filters wants to see these agents
+    families.set(key, [...(families.get(key) ?? []), agent]);
+  }
+  return [...families].flatMap(([key, family]) =>
+    unfolded.has(key)
+      ? branches(family).map(([agent, level]) => [agent, level, level ? null : family])
+      : [[family.find((one) => one.id === key) ?? family[0], 0, family]],
+  );
 }
