@@ -128,7 +128,7 @@ def doing(agent: Agent) -> str:
         text = output.text_of(str(agent.get("last") or "").strip().partition("\n")[0])
     else:
         # The row is about an agent, and few columns are left for its program.
-        return text.removeprefix("the agent program ")
+        return text.removeprefix("the agent program ").replace("failed: the agent program ", "failed: ", 1)
     if not refusal:
         return text
     return f"refused {refusal}" if text == "-" else f"refused {refusal}; {text}"

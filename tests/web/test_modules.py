@@ -81,7 +81,8 @@ def test_agents_stand_by_attention_and_a_family_where_its_weightiest_member_woul
 
 
 def test_a_family_has_one_row_until_it_is_unfolded_or_filtered(run):
-    everyone = (CALM, LEAD, CHILD, {**GONE, "clone": {"work": {"in": "lead"}}})
+    taken = {**GONE, "clone": {"work": {"in": "lead"}}}
+    everyone = (CALM, LEAD, CHILD, taken)
     rows = "state.rowsOf(list).map(([agent, level, family]) => [agent.name, level, family?.map((one) => one.name) ?? null])"
     folded = [["lead", 0, ["child", "gone", "lead"]], ["calm", 0, ["calm"]]]
     assert run(rows, *everyone) == folded
@@ -90,9 +91,9 @@ def test_a_family_has_one_row_until_it_is_unfolded_or_filtered(run):
     single = [[name, 0, [name]] for name in ("child", "gone", "lead", "calm")]
     assert run(f'(state.state.filter = "l", {rows})', *everyone) == single
     said = "1 asks, 1 merged into lead; child: which?"
-    asks = {**CHILD, "attention": {**CHILD["attention"], "level": "urgent", "text": "which?"}}
-    everyone = (LEAD, asks, everyone[-1])
-    assert run("state.doingOf(list.sort(state.byAttention), list.find((one) => one.name === 'lead'))", *everyone) == said
+    asks = {**CHILD, "attention": {"kind": "answer", "since": SINCE, "level": "urgent", "text": "which?"}}
+    doing = "state.doingOf(list.sort(state.byAttention), list.find((one) => one.name === 'lead'))"
+    assert run(doing, LEAD, asks, taken) == said
 
 
 def test_the_kinds_are_the_protocols_and_those_of_urgent_agents_are_marked(run):

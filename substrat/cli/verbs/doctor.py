@@ -149,7 +149,8 @@ def _daemon() -> tuple[CheckResult, dict[str, object], bool]:
 def _judged(status: dict[str, object], obstacle: str | None) -> CheckResult:
     from substrat.doctor import BROKEN, GOOD, WEAKER, CheckResult
 
-    detail = f"{status['version']}, pid {status['pid']}, {status['agents']} agents"
+    agents = "1 agent" if status["agents"] == 1 else f"{status['agents']} agents"
+    detail = f"{status['version']}, pid {status['pid']}, {agents}"
     limits = status.get("cgroups")
     if isinstance(limits, list):
         detail += f", limits sandboxes by cgroups ({', '.join(map(str, limits)) or 'without controllers'})"

@@ -142,7 +142,8 @@ def _work(agent: Agent) -> Iterator[tuple[str, str]]:
     base = f", which began at {output.text_of(work['base'])[:12]}" if work.get("base") else ""
     yield "branch", f"{output.text_of(work.get('branch'))} in a clone of its own{base}"
     record = work.get("work")
-    made = output.text_of(record["text"]) if isinstance(record, dict) else "nothing yet"
+    nothing = "nothing yet" if work.get("head") == work.get("base") else "nothing that isn't landed"
+    made = output.text_of(record["text"]) if isinstance(record, dict) else nothing
     behind = f" · {output.text_of(work['behind'])} behind" if work.get("behind") else ""
     yield "work", f"{made}{behind}"
 
