@@ -256,7 +256,7 @@ def test_a_daemon_from_before_an_upgrade_is_to_be_restarted_and_is_not_asked_for
 
 
 def test_json_and_the_exit_status(ctl, machine, fake):
-    daemon_status = {"version": __version__, "pid": 7, "agents": 2}
+    daemon_status = {"version": __version__, "pid": 7, "agents": 1}
     fake({"daemon.status": daemon_status, "daemon.check": {"obstacle": None}})
     done = ctl("doctor", "--json")
     assert (done.code, done.err, list(done.json)) == (0, "", ["agents_can_run", "checks"])
@@ -267,7 +267,7 @@ def test_json_and_the_exit_status(ctl, machine, fake):
     assert done.json["checks"][-1] == {
         "name": "daemon",
         "state": GOOD,
-        "detail": f"{__version__}, pid 7, 2 agents",
+        "detail": f"{__version__}, pid 7, 1 agent",
         "remedy": "",
     }
 

@@ -81,6 +81,8 @@ def test_commits_that_a_lead_has_merged_are_the_leads_and_ask_for_nothing_more(d
     assert daemon.show("one")["attention"]["kind"] == "idle", "its work is its lead's"
     left = "2 children have 2 commits that lead hasn't taken"
     until(lambda: daemon.show("lead")["attention"]["text"] == left, "the end of the turn that told it")
+    note = "one, two: commits that lead hasn't taken and that `substratctl merge` lands by these names"
+    assert note in daemon.ctl("merge", "lead").err
     daemon.ok("send", "lead", "--wait", "/shell git merge -q agents/one")
     one, two = daemon.show("one"), daemon.show("two")
     assert (one["clone"]["work"]["in"], two["clone"]["work"]["in"]) == ("lead", None)

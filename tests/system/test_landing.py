@@ -84,6 +84,7 @@ def test_a_branch_that_was_renamed_leaves_a_next_step_that_works(daemon, app, pa
     assert daemon.ctl("merge", "fix", "--into", "trunk").code == 0
     assert (app / "a.txt").read_text() == "new\n"
     assert daemon.show("fix")["attention"]["kind"] == "idle"
+    assert "nothing that isn't landed" in daemon.ctl("show", "fix").out
 
 
 def test_a_landing_moves_the_branch_that_is_checked_out_and_its_files(daemon, app):

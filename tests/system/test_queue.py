@@ -169,7 +169,7 @@ def test_a_child_that_needs_one_that_fails_does_not_run_and_its_parent_is_told(r
     running.spawn("lead", work, "\n".join(script))
     until(lambda: running.show("critic")["state"] == "failed", "the end of the chain")
     tester = running.show("tester")
-    assert (tester["state"], tester["turn"], tester["attention"]["kind"]) == ("failed", None, "failed")
+    assert (tester["state"], tester["turn"], tester["attention"]["kind"]) == ("failed", None, "idle")
     assert "it needs author, which has not succeeded (error)" in tester["attention"]["text"]
     until(lambda: "tester has done nothing" in str(running.events("lead", "user")), "the parent's turn")
     done = running.ctl("resume", "tester", "--wait")

@@ -318,7 +318,8 @@ class Findings:
         clone = agent.clone
         own = clone is not None and (clone.is_unlanded or clone.has_more)
         mine = [(agent.id, clone.kept.last)] if own and clone is not None else []
-        return (*mine, *((one.agent, one.kept.head) for one in self._registry.untaken(agent)))
+        untaken = self._registry.untaken(agent) if agent.phase == Phase.IDLE else ()
+        return (*mine, *((one.agent, one.kept.head) for one in untaken))
 
     def _refuse_changed(self, agent: Agent, wanted: Sequence[Finding], now: Mapping[int, str | None]) -> None:
         """Record findings anew whose files aren't as they were found, and raise `Refused` if there are any."""

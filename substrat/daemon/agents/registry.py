@@ -250,13 +250,13 @@ class Registry:
         return self.name_of(agent.clone.holder) if agent.clone is not None else None
 
     def untaken(self, lead: Agent) -> list[Clone]:
-        """Return the clones of an idle agent's descendants whose commits no ancestor has, and no branch of the user's.
+        """Return the clones of an agent's descendants whose commits no ancestor has, and no branch of the user's.
 
         Those of descendants whose turn runs or waits don't count yet.
         """
         return [
             one.clone
-            for one in (self.family(lead)[1:] if lead.phase == Phase.IDLE else ())
+            for one in self.family(lead)[1:]
             if one.clone is not None and one.clone.is_unlanded and self.holder_of(one) is None and is_at_rest(one)
         ]
 

@@ -77,11 +77,12 @@ class Overview:
             reason = place.reason if place is not None else None
             is_held, waits = self._is_held(agent, places), self._waits.open_of(agent.id)
             is_led = self._is_led(agent, places)
+            is_done = agent.phase == Phase.IDLE and not waits
             facts = Facts(
                 questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent),
                 reason if is_held else None, self._waiting_since(agent), reason, waits, holder=registry.holder_of(agent),
                 target_is_gone=self._target_is_gone(agent), is_led=is_led,
-                untaken=() if is_led or waits else registry.untaken(agent),
+                untaken=registry.untaken(agent) if is_done and not is_led else (),
             )  # fmt: skip
             yield agent, facts, attention.attention(agent, facts, stuck_after)
 

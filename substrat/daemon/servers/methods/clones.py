@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from substrat.daemon.servers.rpc import ClientConnection
 
 _HEAD = re.compile("[0-9a-f]{7,64}")
+_NAMED = 10
+"""Descendants that a note names: `ls` shows them all."""
 
 
 class AgentDiff(OperatorRequest, frozen=True):
@@ -124,9 +126,12 @@ class AgentMerge(OperatorRequest, frozen=True):
         found = [services.requests.find(name) for name in dict.fromkeys(self.agents)]
         wishes = [self._landing(services, agent) for agent in sorted(found, key=lambda agent: agent.created_at)]
         outcomes = await services.clones.landings.land(self.request or secrets.token_hex(16), wishes, wait=self.wait)
-        # A rebase that its agent hasn't ended keeps commits back, of which nothing else tells.
-        unfinished = {
-            agent.id: git_leftovers.sentences(await services.sandboxes.preparer.protector.unfinished(agent))
+        # A rebase that its agent hasn't ended keeps commits back, and descendants may: nothing else tells of either.
+        left = {
+            agent.id: [
+                *git_leftovers.sentences(await services.sandboxes.preparer.protector.unfinished(agent)),
+                *self._untaken(services, agent, {one.id for one in found}),
+            ]
             for agent in found
         }
         if len(wishes) == 1 and not self.outcomes and (failure := failure_of(outcomes[wishes[0].agent])) is not None:
@@ -135,10 +140,17 @@ class AgentMerge(OperatorRequest, frozen=True):
             {"agent": services.registry.name_of(wish.agent), "into": wish.target, "outcome": outcome.kind,
              "commit": outcome.commit, "files": list(outcome.files), "text": outcome.text, "head": outcome.head,
              "was": outcome.was, "check": outcome.check and outcome.check.public,
-             "notes": [*outcome.notes, *unfinished[wish.agent]]}
+             "notes": [*outcome.notes, *left[wish.agent]]}
             for wish in wishes
             for outcome in (outcomes[wish.agent],)
         ]  # fmt: skip
+
+    def _untaken(self, services: Services, agent: Agent, asked: set[str]) -> list[str]:
+        names = [clone.name for clone in services.registry.untaken(agent) if clone.agent not in asked]
+        if not names:
+            return []
+        told, more = ", ".join(names[:_NAMED]), f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return [f"{told}{more}: commits that {agent.name} hasn't taken and that `substratctl merge` lands by these names"]
 
     def _landing(self, services: Services, agent: Agent) -> Landing:
         clone = clone_of(agent, "your own git has its commits already")
