@@ -91,11 +91,16 @@ class Agent:
     given: list = field(default_factory=list)  # the items it was given
     begun: int = 0  # when its newest turn began, by the count of all turns
     needs: list = field(default_factory=list, repr=False)  # the agents that must succeed before its first turn
+    ends: list = field(default_factory=list)  # how its turns ended, without those that were tried again
 
     def sees(self):
         """The facts that `agent.show` tells."""
         outcome = self.turn.outcome if self.turn else None
         return self.state, self.unread, self.turn.number if self.turn else 0, outcome
+
+    @property
+    def fails_alike(self):
+        return len(self.ends) > 2 and len(set(self.ends[-3:])) == 1 and self.ends[-1][0] not in {"success", "interrupted"}
 
     @property
     def unread(self):
@@ -197,7 +202,10 @@ class World:
             raise Refusal("NotFound")
         if name == sender:
             raise Refusal("Refused")
-        if len(agent.inbox) >= self.waiting:
+        wakes = agent.state == "failed" and intent != "inform"
+        if wakes and by not in self.lineage(agent)[1:]:
+            raise Refusal("Refused")
+        if len(agent.inbox) >= self.waiting or (wakes and agent.fails_alike):
             self.commit()  # the refusal is kept, for a person who asks why two agents that write to each other stop
             self.begin_turns()
             raise Refusal("LimitReached")
@@ -205,7 +213,7 @@ class World:
         self.commit()
         if answered is not None:
             answered.awaited = False
-        self.accept(agent, "message", token, intent=intent, sender=by)
+        self.accept(agent, "message", token, intent=intent, sender=by, decided=agent.state == "failed")
         self.follow_up()
 
     def newest_given(self, agent, sender):
@@ -462,10 +470,11 @@ class World:
             agent.state, agent.retry, agent.tries = "queued", True, agent.tries + 1
         else:
             agent.tries = 0
+            agent.ends.append((turn.outcome, how if turn.outcome == "error" else None))
             if stopping is not None and STOPPING[stopping] is not None:
                 agent.state = STOPPING[stopping]
             elif stopping is None and turn.outcome != "success":
-                agent.state = "failed"
+                agent.state = "queued" if self.is_urged(agent) and not agent.fails_alike else "failed"
             else:
                 self.go_on(agent)
             self.report(agent, turn)
@@ -503,6 +512,11 @@ class World:
                 self.tell(item.sender, *tokens, about=about)
             for wait in waits if not asks else ():
                 wait.reports.append((*about, tokens))
+
+    def is_urged(self, agent):
+        """Whether a message of an ancestor's waits for an agent."""
+        above = self.lineage(agent)[1:]
+        return any(item.kind == "message" and item.starts_turn and item.sender in above for item in agent.inbox)
 
     def later(self):
         """So much time passes that each turn that waits to be tried again may begin, and the time of waits is over."""

@@ -8,7 +8,8 @@ goes once the process is gone.
 
 Three kinds of event drive it. *Requests* come from a person (suspend, resume, interrupt, end) and may be refused.
 *Work* arrives: a `prompt` is a person's (or a parent's) decision that the agent shall work, `mail` is only something it
-should be told, so mail wakes an idle agent but leaves a failed one alone until a person has looked at it. *Turn events*
+should be told, so mail wakes an idle agent but leaves a failed one alone until a person has looked at it, or an ancestor
+that was told the failure writes to it: that message is a `prompt` (`daemon/agents/mail.py`). *Turn events*
 report a turn's outcome. Success, a stop and a failure can come in any phase with a process and are never refused there;
 `TURN_RETRIED` comes in `RUNNING` only, because a turn that is stopped or frozen isn't tried again. A turn that succeeded
 although it was being stopped still counts as success, but the agent goes where the stop was taking it.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from substrat.core.agents.records import Outcome
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,6 +18,16 @@ _DELAYS_OF = {"rate-limited": (30.0, 60.0, 120.0, 300.0, 600.0, 900.0)}
 
 RESTORE_DELAYS = (1.0, 10.0, 60.0)
 """Seconds before each restoration within the window; the last counts for all further ones."""
+
+EQUAL_FAILURES = 3
+"""Equal failures, one after the other, after which an ancestor's message starts no turn: the first may be bad luck, and the
+second may come before what the message says; after that two agents could spend turns on it for ever."""
+_FAILED = {Outcome.ERROR, Outcome.TIMED_OUT, Outcome.LOST}
+
+
+def fails_alike(ends: Sequence[tuple[str | None, str | None]]) -> bool:
+    """Say whether an agent's newest turns, by outcome and error, have failed alike too often for another try."""
+    return len(ends) == EQUAL_FAILURES and len(set(ends)) == 1 and ends[0][0] in _FAILED
 
 
 def restore_delay(restored_at: Sequence[float], now: float, most: int, window: float) -> float | None:

@@ -67,7 +67,7 @@ class Wait:
 def is_finished(agent: Agent | None, *, has_open_wait: bool, asks: bool) -> bool:
     """Say whether an agent goes on by itself no more; one that was removed (None) doesn't.
 
-    A failed agent has finished though messages may wait for it: they start no turn before a person has looked.
+    A failed agent has finished though messages may wait for it: those that let it work again have done so.
 
     Args:
         agent: the agent.

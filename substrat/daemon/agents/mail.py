@@ -1,12 +1,14 @@
-"""Limits agents' messages: how many may wait for one addressee, and how often messages alone may start its turns."""
+"""Limits agents' messages: how many may wait for one addressee, and which of them may start its turns, and how often."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from substrat.core.agents import retry
+from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.prompts import Rank
-from substrat.core.agents.records import OPERATOR, SYSTEM, Intent
-from substrat.errors import LimitReached
+from substrat.core.agents.records import OPERATOR, SYSTEM, Intent, ItemKind
+from substrat.errors import LimitReached, Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item
@@ -23,7 +25,8 @@ def check(registry: Registry, sender: Agent, addressee: Agent | None, intent: In
         intent: what the message is for; one that starts no turn wakes nobody.
 
     Raises:
-        LimitReached: too many of its messages wait there already, or the addressee was woken too often.
+        LimitReached: too many of its messages wait there already, or the addressee was woken or failed too often.
+        Refused: the addressee has failed, and the sender is no ancestor of it.
     """
     limits, store = registry.config.limits, registry.store
     whom, where = (addressee.name, addressee.id) if addressee is not None else ("the operator", None)
@@ -31,11 +34,53 @@ def check(registry: Registry, sender: Agent, addressee: Agent | None, intent: In
         raise LimitReached(f"{count} messages of {sender.name} wait for {whom} already: write again when they are read")
     if addressee is None and store.waiting_from(None, None) >= limits.waiting_items:
         raise LimitReached(f"{limits.waiting_items} questions and messages wait for the operator already")
-    if addressee is not None and intent is not Intent.INFORM and (until := asleep_until(registry, addressee)) is not None:
+    if addressee is None or intent is Intent.INFORM:
+        return
+    if (until := asleep_until(registry, addressee)) is not None:
         raise LimitReached(
             f"messages alone have started the last {limits.wakes} turns of {addressee.name}: it takes none for "
             f"{max(1.0, until - registry.now()):.0f} s (limits.wakes), unless the operator prompts it"
         )
+    check_failed(registry, sender, addressee)
+
+
+def check_failed(registry: Registry, sender: Agent, addressee: Agent) -> None:
+    """Find out whether an agent may start a turn of another, if that has failed.
+
+    Raises:
+        Refused: only the addressee's ancestors and the operator may.
+        LimitReached: it has failed alike again and again.
+    """
+    name = addressee.name
+    if addressee.phase is not Phase.FAILED:
+        return
+    if sender.id not in registry.lineage(addressee)[1:]:
+        parent = registry.name_of(addressee.parent)
+        who = f"its parent {parent} or the operator" if parent is not None else "the operator"
+        raise Refused(f"{name} has failed: a message of {who} lets it work again; an inform of yours comes with that")
+    if _fails_alike(registry, addressee):
+        error = addressee.turn.error if addressee.turn is not None else None
+        raise LimitReached(
+            f"the last {retry.EQUAL_FAILURES} turns of {name} have failed alike ({error}): give its task to another child, "
+            "or ask the operator"
+        )
+
+
+def event_of(addressee: Agent) -> Event:
+    """Return what a message that was let through is to its addressee: one that has failed works again."""
+    return Event.PROMPT if addressee.phase is Phase.FAILED else Event.MAIL
+
+
+def goes_on(registry: Registry, agent: Agent) -> bool:
+    """Say whether an agent whose turn has just failed goes on with a message of an ancestor's that came meanwhile."""
+    above = registry.lineage(agent)[1:]
+    waiting = registry.store.waiting_items(agent.id) if above else []
+    waits = any(item.kind is ItemKind.MESSAGE and item.starts_turn and item.sender in above for item in waiting)
+    return waits and not _fails_alike(registry, agent)
+
+
+def _fails_alike(registry: Registry, agent: Agent) -> bool:
+    return retry.fails_alike(registry.store.newest_ends(agent.id, retry.EQUAL_FAILURES))
 
 
 def rank_of(registry: Registry, agent: Agent, item: Item) -> Rank:

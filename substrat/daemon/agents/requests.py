@@ -135,7 +135,8 @@ class AgentRequests:
 
         Raises:
             NotFound: no such addressee.
-            LimitReached: the message is too long, the inbox full, or the addressee was woken too often.
+            LimitReached: the message is too long, the inbox full, or the addressee was woken or failed too often.
+            Refused: the addressee is the sender, has ended, or has failed and isn't the sender's to let go on.
         """
         if len(text.encode("utf-8", "replace")) > self._config.limits.message_bytes:
             raise LimitReached(f"a message may have {self._config.limits.message_bytes} bytes: write it to a file instead")
@@ -162,7 +163,7 @@ class AgentRequests:
             if reply_to is not None:
                 self._store.settle_requests([reply_to])
             return change.add_item(
-                addressee, ItemKind.MESSAGE, text, by, Event.MAIL, cause, intent=intent, reply_to=reply_to
+                addressee, ItemKind.MESSAGE, text, by, mail.event_of(addressee), cause, intent=intent, reply_to=reply_to
             )
 
     def take_inbox(self, name: str) -> list[Item]:

@@ -12,6 +12,7 @@ from substrat.core.agents.records import Agent, Completion, ItemKind, Outcome, R
 from substrat.core.agents.verdict import end_of
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
 from substrat.core.programs.table import program_of, result_text
+from substrat.daemon.agents import mail
 from substrat.daemon.agents.turn_prompts import asker, prompt_of
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import Patience
@@ -125,6 +126,8 @@ class TurnEnds:
                 agent = change.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
                 if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
                     change.record(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
+                if agent.phase is Phase.FAILED and mail.goes_on(self._registry, agent):
+                    agent = change.step(agent, Event.PROMPT)
                 if agent.phase is not Phase.ENDED:
                     self._work_ended(change, agent, turn, ended)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.agents.records import ItemKind, by_agent, open_turn_id
+from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotFound, PolicyDenied, Refused
 
@@ -35,11 +36,13 @@ class Steering:
             NotFound: no such agent.
             PolicyDenied: it is no descendant.
             Refused: it runs no turn and is given no text, or it has ended.
+            LimitReached: it has failed alike again and again.
         """
         agent = self._descendant(caller, name)
         if agent.phase not in LIVE_PHASES and text is None:
             raise Refused(f"{name} runs no turn: with a text, it begins one")
         if text is not None:
+            mail.check_failed(self._registry, caller, agent)
             self._requests.check_room(agent)
         with self._registry.change("interrupt asked") as change:
             if agent.phase in LIVE_PHASES:

@@ -111,6 +111,14 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         row = self._db.execute(f"{TURNS.select} WHERE id = ?", (turn_id,)).fetchone()
         return TURNS.read(row) if row else None
 
+    def newest_ends(self, agent_id: str, count: int) -> list[tuple[str | None, str | None]]:
+        """Load outcome and error of an agent's newest turns, newest first, without those that were tried again."""
+        return self._db.execute(
+            "SELECT outcome, error FROM turns WHERE agent = ? AND EXISTS (SELECT 1 FROM items WHERE items.turn = turns.id) "
+            "ORDER BY number DESC LIMIT ?",
+            (agent_id, count),
+        ).fetchall()
+
     def turn_number(self, turn_id: str) -> int | None:
         """Load a turn's number alone: its row may hold a result of a megabyte."""
         row = self._db.execute("SELECT number FROM turns WHERE id = ?", (turn_id,)).fetchone()

@@ -3,10 +3,11 @@
 import pytest
 
 from substrat.core.agents.records import Intent
+from substrat.core.families.waits import WaitMode
 from substrat.daemon.agents import mail
 from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.reminders import Reminders, ReminderWish
-from substrat.errors import LimitReached, NotFound
+from substrat.errors import LimitReached, NotFound, Refused
 
 
 def write(agents, sender, to, text):
@@ -193,3 +194,51 @@ def test_a_reminder_that_is_due_on_a_full_disk_is_told_later(agents):
     end_due(agents.registry, reminders.tell_due)
     assert agents.state("bob") == "running"
     assert "stretch" in agents.prompt("bob")
+
+
+@pytest.fixture
+def failed(agents):
+    """An agent `kid` that has failed, a child of `lead`, which is one of `top`; its sibling `peer` works."""
+    for name, parent in [("top", None), ("lead", "top"), ("peer", "lead"), ("kid", "lead")]:
+        agents.spawn(name, f"task of {name}", parent=parent)
+    agents.fall("kid", errors="it broke")
+    return agents
+
+
+@pytest.mark.parametrize("ancestor", ["lead", "top"])
+def test_a_message_of_an_ancestor_lets_a_failed_agent_work_again(failed, ancestor):
+    failed.supervisor.message(failed.agent(ancestor), "kid", "try it so")
+    assert failed.state("kid") == "running"
+    assert "try it so" in failed.prompt("kid")
+
+
+def test_others_are_told_who_can_let_a_failed_agent_work_again(failed):
+    for intent in (Intent.REQUEST, Intent.REPLY):
+        with pytest.raises(Refused, match="kid has failed: a message of its parent lead or the operator"):
+            failed.supervisor.message(failed.agent("peer"), "kid", "hi", intent)
+    failed.supervisor.message(failed.agent("peer"), "kid", "for later", Intent.INFORM)
+    assert failed.state("kid") == "failed"
+
+
+def test_the_third_equal_failure_ends_an_ancestors_tries(failed):
+    for _ in range(2):
+        failed.supervisor.message(failed.agent("lead"), "kid", "again")
+        failed.fall("kid", errors="it broke")
+    with pytest.raises(LimitReached, match=r"last 3 turns of kid have failed alike \(.*it broke\)"):
+        failed.supervisor.message(failed.agent("lead"), "kid", "again")
+    failed.supervisor.send("kid", "a person decides")
+    failed.fall("kid", errors="something else")
+    failed.supervisor.message(failed.agent("lead"), "kid", "another failure, another try")
+    assert failed.state("kid") == "running"
+
+
+def test_a_message_of_the_parents_that_waits_when_a_turn_fails_is_the_next_turn(failed):
+    failed.families.waits.register(failed.agent("lead"), None, WaitMode.ALL, None, None)
+    failed.finish("lead")
+    failed.supervisor.message(failed.agent("lead"), "peer", "and this")
+    failed.supervisor.message(failed.agent("top"), "peer", "from above")
+    failed.fall("peer")
+    assert (failed.state("peer"), failed.state("lead")) == ("running", "idle"), "it has not finished"
+    assert "and this" in failed.prompt("peer")
+    failed.finish("peer")
+    assert "turn 2, success" in failed.prompt("lead")
