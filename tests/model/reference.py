@@ -66,6 +66,7 @@ class Turn:
     result: list = field(default_factory=list)  # the token of the result that it gives itself
     before: list = field(default_factory=list)  # the items of the turns whose work it goes on with
     unsettled: bool = False  # its work goes on in a later turn
+    held: tuple = (None, [])  # `completed` and `result` of the turn before, if it was given no other task since
 
     @property
     def tokens(self):
@@ -462,6 +463,8 @@ class World:
             turn.outcome = "interrupted"
         else:
             turn.outcome = "lost" if how == "gone" else "error"
+        if turn.completed is None:
+            turn.completed, turn.result = turn.held
         stopping, agent.stopping = agent.stopping, None
         if how == "passes" and turn.outcome == "error" and stopping is None and not turn.acted and agent.tries < 5:
             agent.inbox += turn.items
@@ -709,6 +712,8 @@ class World:
         last = agent.turn
         before = last.before + last.items if last is not None and last.unsettled else []
         agent.turn = Turn(last.number + 1 if last is not None else 1, batch, before=before)
+        if last is not None and all(item.kind == "message" and item.intent != "request" for item in batch):
+            agent.turn.held = last.completed, last.result
         agent.state = "running"
         self.turns += 1
         agent.begun = self.turns

@@ -12,7 +12,7 @@ from substrat.core.agents.records import Agent, Completion, ItemKind, Outcome, R
 from substrat.core.agents.verdict import end_of
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
 from substrat.core.programs.table import program_of, result_text
-from substrat.daemon.agents import mail
+from substrat.daemon.agents import mail, turn_prompts
 from substrat.daemon.agents.turn_prompts import asker, prompt_of
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import Patience
@@ -143,7 +143,12 @@ class TurnEnds:
         return {name: max(0, count - before[name]) for name, count in told.items()}
 
     def _with_report(self, agent: Agent, turn: Turn, text: str) -> Turn:
-        """Note the words of a turn for those who gave it the task, unless its agent has given them to `complete`."""
+        """Note the words of a turn for those who gave it the task, unless its agent has given them to `complete`.
+
+        What it gave in an earlier turn holds until it is given another task: the operator's answer to its question is none.
+        """
+        if turn.completion is None and (held := turn_prompts.held(self._store, turn)) is not None:
+            turn = replace(turn, report=held.report, completion=held.completion)
         if turn.outcome is not Outcome.SUCCESS or turn.completion is not None:
             return turn
         said = self._journal.said_last(agent.id, turn.id)

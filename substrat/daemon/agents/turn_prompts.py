@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import prompts
-from substrat.core.agents.records import OPERATOR, ItemKind, left_unfinished
+from substrat.core.agents.records import OPERATOR, Completion, Intent, ItemKind, left_unfinished
 from substrat.daemon.agents import mail
 
 if TYPE_CHECKING:
@@ -59,6 +59,16 @@ def items_behind(store: Store, turn: Turn) -> list[Item]:
             break
         items, number = [*store.items_of_turn(before.id), *items], number - 1
     return items
+
+
+def held(store: Store, turn: Turn) -> Turn | None:
+    """Return the turn before one if what its agent gave there to `complete` holds: it was given no other task since."""
+    if turn.number == 1 or any(
+        item.kind is not ItemKind.MESSAGE or item.intent is Intent.REQUEST for item in store.items_of_turn(turn.id)
+    ):
+        return None
+    (before,) = store.turns_after(turn.agent, turn.number - 2, 1)
+    return before if before.completion in {Completion.SUCCEEDED, Completion.FAILED} else None
 
 
 def asker(registry: Registry, turn: Turn) -> tuple[str, str]:

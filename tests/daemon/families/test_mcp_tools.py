@@ -215,3 +215,20 @@ def test_an_agent_that_is_gone(call, agents):
     agents.supervisor.remove("eve")
     calls = ToolCalls(agents.supervisor, agents.families, Reminders(agents.registry), Inbox(agents.registry))
     assert calls.perform(gone, "t", "whoami", {}, None)[1] is True
+
+
+def test_a_result_that_was_given_holds_until_the_agent_has_another_task(call, agents):
+    schema = {"type": "object", "properties": {"score": {"type": "integer"}}}
+    good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid", "result_schema": schema}))
+    agents.finish("bob")
+    good(call("kid", "ask_operator", {"question": "may I keep it?"}))
+    good(call("kid", "complete", {"result": '{"score": 7}'}))
+    agents.finish("kid")
+    agents.finish("bob")
+    Inbox(agents.registry).answer(agents.store.waiting_items(None)[0].id, "yes")
+    agents.finish("kid", "thank you")
+    assert 'turn 2: success. It said:\n\n> {"score": 7}' in agents.prompt("bob")
+    good(call("bob", "send_message", {"to": "kid", "text": "and now?"}))
+    agents.finish("bob")
+    agents.finish("kid", "nothing more")
+    assert "the turn that read it has ended: its result doesn't fit" in agents.prompt("bob")
