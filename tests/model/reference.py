@@ -16,6 +16,9 @@ from itertools import takewhile
 STOPPING = {"suspend": "suspended", "interrupt": None, "end": "ended"}
 """Where an agent goes when its turn was stopped; None: on with what waits for it."""
 
+GATHERED = {"intent": "inform", "gathered": True}
+"""What is told of the end of a child's task."""
+
 
 class Refusal(Exception):
     """A request that must be answered with an error of this name, and change nothing."""
@@ -43,6 +46,7 @@ class Item:
     awaited: bool = False
     about: tuple | None = field(default=None, repr=False)
     wakes: bool = False
+    gathered: bool = False  # it starts a turn, as no inform, once all children of its agent are at rest
 
     @property
     def starts_turn(self):
@@ -235,6 +239,8 @@ class World:
             self.stop(agent, "suspend")
         else:
             agent.state = "suspended"
+            if self.decide_waits() | self.wake_parents():
+                self.follow_up()
 
     def interrupt(self, name):
         agent = self.find(name)
@@ -512,7 +518,8 @@ class World:
             item.awaited = item.awaited and asks
             waits = [wait for wait in self.waits_of(item.sender) if child in wait.members]
             if not waits:
-                self.tell(item.sender, *tokens, about=about)
+                gathers = not answers and item.sender.name == child.parent
+                self.tell(item.sender, *tokens, about=about, **GATHERED if gathers else {})
             for wait in waits if not asks else ():
                 wait.reports.append((*about, tokens))
 
@@ -546,7 +553,20 @@ class World:
     def follow_up(self):
         while self.decide_needs() or self.decide_waits():
             pass
+        self.wake_parents()
         self.begin_turns()
+
+    def wake_parents(self):
+        """Wake those whose children are all at rest with what was gathered for them; says whether there were any."""
+        woken = False
+        for agent in self.agents.values():
+            gathered = [item for item in agent.inbox if item.gathered and item.intent == "inform"]
+            if self.works(agent) and all(self.has_finished(one) or self.is_held(one) for one in self.children_of(agent)):
+                for item in gathered:
+                    item.intent, woken = None, True
+                if gathered and agent.state == "idle":
+                    agent.state = "queued"
+        return woken
 
     def decide_waits(self):
         """Wake those whose waits are over; says whether there were any."""
@@ -562,7 +582,15 @@ class World:
         self.accept(wait.agent, "message", *self.results(wait), wakes=True)
 
     def is_over(self, wait):
-        return (all if wait.mode == "all" else any)(map(self.has_finished, wait.members))
+        finished = sum(map(self.has_finished, wait.members))
+        held = sum(map(self.is_held, wait.members)) if wait.mode == "all" else 0
+        return finished > 0 and (wait.mode == "any" or finished + held == len(wait.members))
+
+    def is_held(self, agent):
+        """Whether an agent goes on only when a person acts."""
+        if agent.state == "suspended":
+            return self.is_there(agent)
+        return agent.state in {"idle", "failed"} and agent in self.questions and not self.waits_of(agent)
 
     def has_finished(self, agent):
         """Whether an agent goes on no more by itself."""
@@ -603,7 +631,7 @@ class World:
                     agent.state, agent.needs = "failed", []
                     parent = self.agents.get(agent.parent)
                     if parent and not any(agent in wait.members for wait in self.waits_of(parent)):
-                        self.tell(parent, f"nothing:{agent.name}")
+                        self.tell(parent, f"nothing:{agent.name}", **GATHERED)
                     return True
         return False
 

@@ -79,9 +79,23 @@ def is_finished(agent: Agent | None, *, has_open_wait: bool, asks: bool) -> bool
     return agent.phase in {Phase.IDLE, Phase.FAILED} and not has_open_wait and not asks
 
 
-def is_satisfied(mode: WaitMode, members: Sequence[str], finished: Collection[str]) -> bool:
-    """Say whether a wait is over, given the members that have finished."""
-    return any(member in finished for member in members) if mode is WaitMode.ANY else len(finished) == len(members)
+def is_held(agent: Agent | None, *, has_open_wait: bool, asks: bool) -> bool:
+    """Say whether an agent that hasn't finished goes on only when a person acts; the arguments are as for `is_finished`.
+
+    One that was suspended with all others isn't held: it goes on with those who wait for it.
+    """
+    if agent is None:
+        return False
+    if agent.phase in {Phase.SUSPENDED, Phase.FROZEN}:
+        return not agent.together
+    return agent.phase in {Phase.IDLE, Phase.FAILED} and asks and not has_open_wait
+
+
+def is_satisfied(mode: WaitMode, members: Sequence[str], finished: Collection[str], held: Collection[str] = ()) -> bool:
+    """Say whether a wait is over: members have finished, and those that a person holds keep no other's result back."""
+    if mode is WaitMode.ANY:
+        return any(member in finished for member in members)
+    return bool(finished) and len(finished) + len(held) == len(members)
 
 
 class Ending(Enum):
@@ -93,7 +107,9 @@ class Ending(Enum):
     SATISFIED = auto()
 
 
-def ending(wait: Wait, agent: Agent | None, finished: Collection[str], now: float) -> Ending | None:
+def ending(
+    wait: Wait, agent: Agent | None, finished: Collection[str], now: float, held: Collection[str] = ()
+) -> Ending | None:
     """Return how an open wait ends; None: it goes on.
 
     Args:
@@ -101,12 +117,13 @@ def ending(wait: Wait, agent: Agent | None, finished: Collection[str], now: floa
         agent: the agent that waits; None: it was removed.
         finished: those of its members that have finished.
         now: the time, in seconds since the epoch.
+        held: those of its members that go on only when a person acts.
     """
     if agent is None or agent.phase in {Phase.ENDING, Phase.ENDED}:
         return Ending.GONE
     if wait.deadline is not None and wait.deadline <= now:
         return Ending.TIMED_OUT
-    return Ending.SATISFIED if is_satisfied(wait.mode, wait.members, finished) else None
+    return Ending.SATISFIED if is_satisfied(wait.mode, wait.members, finished, held) else None
 
 
 def circle(waiter: str, members: Iterable[str], waits_for: Callable[[str], Iterable[str]]) -> tuple[str, ...] | None:

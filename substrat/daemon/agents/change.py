@@ -180,7 +180,10 @@ class Change:
             self.put(agent)
         return number
 
-    def tell(self, agent: Agent, text: str, by: str, cause: int | None = None, reply_to: int | None = None) -> int:
+    def tell(
+        self, agent: Agent, text: str, by: str, cause: int | None = None, reply_to: int | None = None, *,
+        gathers: bool = False,
+    ) -> int:  # fmt: skip
         """Tell an agent something in Substrat's name, which starts a turn.
 
         Args:
@@ -189,13 +192,16 @@ class Change:
             by: who has brought it about, as events' `data.by` says it.
             cause: the cursor of the event that has.
             reply_to: the number of the message that it answers.
+            gathers: whether it starts a turn only once the agent's children are all at rest (`families/reports.py`).
 
         Returns:
             The item's number.
         """
+        intent = Intent.INFORM if gathers else None
         data = {"by": by} if reply_to is None else {"by": by, "reply_to": reply_to}
         told = self.record(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}", data, cause))
-        return self.add_item(agent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *told, reply_to=reply_to)
+        sender = (SYSTEM, SYSTEM)
+        return self.add_item(agent, ItemKind.MESSAGE, text, sender, Event.MAIL, *told, intent=intent, reply_to=reply_to)
 
     def take_items(self, agent: Agent, items: Collection[Item]) -> Agent:
         """Take items that are closed now off an agent's count; one that was queued for them alone is idle."""

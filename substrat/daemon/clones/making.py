@@ -307,7 +307,8 @@ class Making:
             return
         if self._waits.awaits(parent, agent):
             return
-        change.tell(parent, f"Your child agent {agent.name} has nowhere to work: {message}", by_agent(agent), failed)
+        text = f"Your child agent {agent.name} has nowhere to work: {message}"
+        change.tell(parent, text, by_agent(agent), failed, gathers=True)
 
 
 def _request(clone: Clone, places: GitPlaces) -> dict[str, object]:

@@ -47,10 +47,11 @@ class Families:
         self.admission = Admission(registry, self.queue, self.gates, self.waits, disk_gate)
         self.overview = Overview(registry, self.queue, self.waits)
         self.waiting = Waiting(registry, self.waits, self.overview)
+        self._reports = Reports(registry, self.waits)
         registry.follow_ups = FollowUps(
             tool_called=(self.gates.tool_called,),
             turn_ended=(self.gates.turn_over,),
-            work_ended=(Reports(registry, self.waits).tell,),
+            work_ended=(self._reports.tell,),
             taken=(self.waits.delivered,),
             removing=(self.waits.before_removal,),
             settle=(self._settle,),
@@ -59,10 +60,11 @@ class Families:
         )
 
     def _settle(self, change: Change) -> None:
-        """Decide the needs and waits that a change has decided, until none decides another."""
+        """Decide the needs and waits that a change has decided, until none decides another, and the wakes of parents."""
         self.needs.settle(change)
         while self.waits.settle(change):
             self.needs.settle(change)
+        self._reports.settle(change)
 
     def take_up(self) -> None:
         """Take up the turns and needs that an earlier daemon left, then admit agents from now on."""

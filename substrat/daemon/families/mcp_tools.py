@@ -249,7 +249,7 @@ class ToolCalls:
         waits += ["until its clone is made"] if place.clone is not None else []
         when = f"queued {' and '.join(waits)}" if waits else "started"
         where = f"it works {place.words} (workspace: {place.kind})"
-        return f"agent {child.name} is {when}; {where}; a message will tell you when it has finished"
+        return f"agent {child.name} is {when}; {where}; start the others, then wait_agents once and end your turn"
 
 
 def _schema(schema: dict[str, Any] | None) -> str | None:

@@ -133,7 +133,7 @@ class Needs:
             return
         if self._waits.awaits(parent, agent):
             return
-        change.tell(parent, f"Your child agent {agent.name} has done nothing: {why}.", SYSTEM, *told)
+        change.tell(parent, f"Your child agent {agent.name} has done nothing: {why}.", SYSTEM, *told, gathers=True)
 
     def apply(self, change: Change) -> None:
         """Take a committed change over into memory."""

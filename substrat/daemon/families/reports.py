@@ -1,4 +1,8 @@
-"""Tells those who gave an agent its work what came of it: the parent its child's result, a requester the answer."""
+"""Tells those who gave an agent its work what came of it: the parent its child's result, a requester the answer.
+
+The ends of children's tasks are gathered: such a report starts a turn of the parent's once each of its children has
+finished or is held by a person, and comes earlier with any other turn. So eight children cost their parent one wake.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import excerpts, prompts
-from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import ItemKind, Outcome, by_agent
+from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
+from substrat.core.agents.records import SYSTEM, ItemKind, Outcome, by_agent
 from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.families import results
 from substrat.daemon.agents import turn_prompts
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.waits import Waits
+
+_AT_WORK = RUNNING_PHASES | {Phase.QUEUED}
 
 
 class Reports:
@@ -75,7 +81,22 @@ class Reports:
             if question is not None and self._waits.awaits(asker, agent):
                 continue
             if not self._waits.adopts(change, asker, agent, turn.id, text, reply_to):
-                self._store.note_report(change.tell(asker, text, by_agent(agent), ended, reply_to), turn.id)
+                gathers = reply_to is None and asker.id == agent.parent
+                told_in = change.tell(asker, text, by_agent(agent), ended, reply_to, gathers=gathers)
+                self._store.note_report(told_in, turn.id)
+
+    def settle(self, change: Change) -> None:
+        """Wake the parents whose children are all at rest by a change with what was gathered for them, as a part of it."""
+        removed = [agent for agent in self._registry.agents if agent.id in change.removed] if change.removed else []
+        at_rest = [agent for agent in change.agents.values() if agent.phase not in _AT_WORK]
+        for parent in map(self._registry.get, dict.fromkeys(agent.parent for agent in (*at_rest, *removed))):
+            if parent is None or parent.phase in {Phase.ENDING, Phase.ENDED}:
+                continue
+            children = [one.id for one in self._registry.children(parent.id)]
+            if len(self._waits.finished(children) | self._waits.held(children)) < len(children):
+                continue
+            if gathered := self._store.start_turn_with_gathered(parent.id, SYSTEM):
+                change.step(replace(parent, waiting=parent.waiting + gathered), Event.MAIL)
 
     def _words(self, agent: Agent, turn: Turn, reply_to: int | None, question: Item | None) -> str:
         outcome, said = results.outcome_of(turn, (), question), results.text_of(turn, question)

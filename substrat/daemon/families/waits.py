@@ -73,6 +73,15 @@ class Waits:
         done = [member for member in members if self._is_finished(member, asks=False)]
         return {*done} - self._askers(done)
 
+    def held(self, members: Sequence[str]) -> set[str]:
+        """Return those of some agents that haven't finished and go on only when a person acts, by id."""
+        found = [member for member in members if self._is_held(member, asks=True)]
+        askers = self._askers(found)
+        return {member for member in found if self._is_held(member, asks=member in askers)}
+
+    def _is_held(self, agent_id: str, *, asks: bool) -> bool:
+        return waits.is_held(self._registry.get(agent_id), has_open_wait=bool(self.open_of(agent_id)), asks=asks)
+
     def _askers(self, agents: Sequence[str]) -> set[str]:
         """Return those of some agents that have asked the operator something; often there is no agent to look up."""
         ids = [one for one in agents if (agent := self._registry.get(one)) is not None and agent.phase != Phase.ENDED]
@@ -146,7 +155,7 @@ class Waits:
                 change.put_wait(one.id, None)
             finished = self.finished(wait.members)
             wait = replace(wait, reports=tuple(sorted(reports)))
-            if waits.is_satisfied(mode, wait.members, finished):
+            if waits.is_satisfied(mode, wait.members, finished, self.held(wait.members)):
                 return None, self._words(wait, finished, timed_out=False)
             if len(self.open_of(agent.id)) >= MOST:
                 raise LimitReached(f"{agent.name} waits {MOST} times already: finish your turn, and you are woken")
@@ -286,7 +295,7 @@ class Waits:
     def _look(self, change: Change, wait: Wait, now: float) -> bool:
         """End a wait if it is over, and say whether it was."""
         agent, finished = self._registry.get(wait.agent), self.finished(wait.members)
-        ending = waits.ending(wait, agent, finished, now)
+        ending = waits.ending(wait, agent, finished, now, self.held(wait.members))
         if ending is None:
             return False
         if agent is None or ending is Ending.GONE:
@@ -325,7 +334,8 @@ class Waits:
         turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
         number = f"turn {turn.number}, " if turn is not None else ""
         made = f"; its work: {text}" if (text := self._registry.work_of(agent)) else ""
-        head = f"{agent.name} ({STATE_OF[agent.phase]}): {number}{self.outcome_of(agent, turn)}{made}"
+        held = ", not done until the operator resumes it" if agent.phase in {Phase.SUSPENDED, Phase.FROZEN} else ""
+        head = f"{agent.name} ({STATE_OF[agent.phase]}): {number}{self.outcome_of(agent, turn)}{held}{made}"
         return Report(agent.name, head, results.text_of(turn, self.question_of(agent)), finished=False)
 
     def outcome_of(self, agent: Agent, turn: Turn | None) -> str:
@@ -363,7 +373,7 @@ class Waits:
             if wait is None or not wait.is_open:
                 continue  # the end of one before it has ended it too
             agent, finished = self._registry.get(wait.agent), self.finished(wait.members)
-            if waits.ending(wait, agent, finished, now) is not None:
+            if waits.ending(wait, agent, finished, now, self.held(wait.members)) is not None:
                 with self._registry.change("wait over") as change:
                     self._look(change, wait, now)
         return min((wait.deadline for wait in self.listed() if wait.deadline is not None), default=None)

@@ -167,6 +167,13 @@ class ItemQueries(Database):
         ).fetchone()
         return int(row[0])
 
+    def start_turn_with_gathered(self, agent_id: str, sender: str) -> int:
+        """Let a sender's messages that wait for an agent and start no turn start one, and return how many there are."""
+        return self._db.execute(
+            f"UPDATE items SET intent = NULL WHERE {_WAITS} AND agent = ? AND sender = ? AND NOT ({_STARTS_TURN})",
+            (agent_id, sender),
+        ).rowcount
+
     def is_waiting(self, agent_id: str, sender: str, text: str) -> bool:
         """Say whether an item of a sender's with a text waits for an agent."""
         row = self._db.execute(

@@ -25,11 +25,24 @@ def test_only_those_that_go_on_no_more_have_finished(phase):
     assert waits.is_finished(None, has_open_wait=False, asks=False)
 
 
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_person_holds_those_that_asked_or_were_suspended_by_name(phase):
+    agent = Agent("id", "anna", phase, "/w", "auto", Policy(Network.NONE), 1.0)
+    suspended = phase in {Phase.SUSPENDED, Phase.FROZEN}
+    assert waits.is_held(agent, has_open_wait=False, asks=True) == (suspended or phase in {Phase.IDLE, Phase.FAILED})
+    assert waits.is_held(agent, has_open_wait=True, asks=True) == suspended
+    assert waits.is_held(agent, has_open_wait=False, asks=False) == suspended
+    assert not waits.is_held(replace(agent, together=True), has_open_wait=True, asks=True)
+    assert not waits.is_held(None, has_open_wait=False, asks=False)
+
+
 def test_all_or_any_must_have_finished():
     assert not waits.is_satisfied(WaitMode.ALL, "abc", {"a", "b"})
     assert waits.is_satisfied(WaitMode.ALL, "abc", {"a", "b", "c"})
     assert waits.is_satisfied(WaitMode.ANY, "abc", {"b"})
     assert not waits.is_satisfied(WaitMode.ANY, "abc", set())
+    assert waits.is_satisfied(WaitMode.ALL, "abc", {"a"}, {"b", "c"}), "they hold nothing back"
+    assert not waits.is_satisfied(WaitMode.ALL, "abc", set(), {"a", "b", "c"}), "there is nothing to tell"
 
 
 ENDINGS = [

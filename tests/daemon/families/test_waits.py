@@ -58,7 +58,7 @@ def test_sixteen_children_cost_one_turn_whenever_they_end(agents, when):
     if when == "before the call":
         for name in early:
             agents.finish(name, f"result of {name}")
-        assert agents.agent("lead").waiting == 8
+        assert agents.supervisor.unread(agents.agent("lead")) == 8
     assert wait(agents) is None
     assert agents.agent("lead").waiting == 0
     if when == "after the turn":
@@ -72,6 +72,64 @@ def test_sixteen_children_cost_one_turn_whenever_they_end(agents, when):
     assert all(f"> result of {name}\n" in agents.prompt("lead") for name in names)
     agents.finish("lead")
     assert (agents.state("lead"), agents.turn("lead").number) == ("idle", 2)
+
+
+def test_children_that_nobody_waits_for_cost_one_turn_too(agents):
+    agents.spawn("lead", "work")
+    names = [f"kid{number}" for number in range(8)]
+    for name in names:
+        agents.spawn(name, "part", parent="lead")
+    agents.finish("lead")
+    agents.finish("kid0", "result of kid0")
+    agents.fall("kid1", errors="it broke")
+    Inbox(agents.registry).ask(agents.agent("kid2"), Question("which way?"))
+    agents.finish("kid2")
+    agents.supervisor.suspend("kid3")
+    agents.fall("kid3")
+    agents.supervisor.end("kid4")
+    agents.fall("kid4")
+    agents.supervisor.suspend("kid5")
+    agents.fall("kid5")
+    agents.supervisor.remove("kid5")
+    agents.finish("kid6", "result of kid6")
+    agents.restart()
+    assert (agents.state("lead"), agents.agent("lead").waiting) == ("idle", 0)
+    agents.supervisor.end("kid7")
+    agents.fall("kid7")
+    assert (agents.state("lead"), agents.turn("lead").number) == ("running", 2), "nobody else is waited for"
+    for words in ("> result of kid0", "it broke", "> Question", "kid4 has finished turn 1", "> result of kid6"):
+        assert words in agents.prompt("lead")
+    agents.finish("lead")
+    agents.supervisor.resume("kid3", None)
+    agents.finish("kid3", "at last")
+    assert "> at last" in agents.prompt("lead"), "it isn't lost"
+
+
+def test_the_end_of_a_child_comes_with_any_other_turn_of_its_parent(lead):
+    lead.finish("lead")
+    lead.finish("a", "result of a")
+    lead.supervisor.send("lead", "how far are you?")
+    assert "> result of a" in lead.prompt("lead")
+    lead.finish("lead")
+    lead.finish("b", "result of b")
+    assert "> result of a" not in lead.prompt("lead"), "it is told once"
+
+
+def test_a_child_that_a_person_holds_keeps_no_result_of_the_others_back(lead):
+    wait(lead)
+    lead.finish("lead")
+    Inbox(lead.registry).ask(lead.agent("b"), Question("which way?"))
+    lead.finish("b", "part of it")
+    assert lead.state("lead") == "idle"
+    lead.finish("a", "result of a")
+    prompt = lead.prompt("lead")
+    for words in ("a of a, b has finished", "> result of a", "not done, it waits for the operator's answer"):
+        assert words in prompt
+    assert wait(lead) is not None, "it is told again, rather than waited for"
+    lead.finish("lead")
+    Inbox(lead.registry).answer(lead.store.waiting_items(None)[0].id, "left")
+    lead.finish("b", "result of b")
+    assert "> result of b" in lead.prompt("lead")
 
 
 def test_what_is_over_already_is_answered_at_once(lead):
@@ -261,6 +319,7 @@ def test_finish_messages_taken_over_in_an_operators_command_leave_the_agent_idle
     lead.finish("lead")
     lead.admission.close()
     lead.finish("a", "result of a")
+    lead.finish("b", "result of b")
     assert lead.state("lead") == "queued"
     wait(lead)
     assert (lead.state("lead"), lead.agent("lead").waiting) == ("idle", 0)
@@ -269,6 +328,8 @@ def test_finish_messages_taken_over_in_an_operators_command_leave_the_agent_idle
 def test_a_parent_is_told_what_its_child_waits_for_and_the_result_later(lead):
     inbox = Inbox(lead.registry)
     lead.finish("lead")
+    lead.supervisor.end("b")
+    lead.fall("b")
     number = inbox.ask(lead.agent("a"), Question("which way?"))
     lead.finish("a", "two ways are open")
     told = lead.prompt("lead")
