@@ -52,6 +52,7 @@ ARROWS = {
     "sandbox": {"sandbox"},
     "mcp_server": set(),
     "mcp_server.relay": set(),
+    "mcp_server.hook": set(),
     "mcp_server.tools": set(),
     "mcp_server.conversation": {"mcp_server.relay", "mcp_server.tools"},
     "mcp_server.newer": {"mcp_server.conversation", "mcp_server.relay"},
@@ -238,8 +239,9 @@ def test_every_verb_is_imported_light(at_start, verb):
     assert found == []
 
 
-def test_the_companion_starts_with_next_to_nothing():
-    names = loaded("import mcp_server.relay")
+@pytest.mark.parametrize("program", ["relay", "hook"])
+def test_the_companion_and_the_hook_start_with_next_to_nothing(program):
+    names = loaded(f"import mcp_server.{program}")
     assert not names & (HEAVY - loaded("pass"))
 
 

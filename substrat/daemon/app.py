@@ -24,6 +24,7 @@ from substrat.daemon.agents.logins import Logins
 from substrat.daemon.agents.registry import Registry
 from substrat.daemon.agents.state import State
 from substrat.daemon.agents.timer import Timer
+from substrat.daemon.agents.turn_words import TurnWords
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.chats.reader import Chats
 from substrat.daemon.chats.sessions import Sessions
@@ -158,6 +159,7 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
         points,
         lambda *call: tools.call(*call),  # noqa: PLW0108 - the tools are built later
         agents.accounting.companion_called,
+        TurnWords(registry),
         registry.ssh_agent_of,
     ).serve
     exec_sessions = ExecSessions(state=state, sandboxes=sandboxes, serve_agent=serve_agent)

@@ -26,10 +26,10 @@ SWEPT = ("turn dropped", "events dropped", "files forgotten")
 LOST = "lost turn told"
 """The commit of a start that finds files of a turn without a record."""
 CHANGES = (
-    "agent spawned", "prompt queued", "suspend asked", "freeze asked", "interrupt asked", "end asked", "agent resumed",
-    "agent removed", "turn begun", "sandbox recorded", "output recorded", "output cut", "limit reached", "companion called",
-    "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed", "question expired",
-    "message dropped", "mount point noted",
+    "agent spawned", "prompt queued", "words handed over", "suspend asked", "freeze asked", "interrupt asked", "end asked",
+    "agent resumed", "agent removed", "turn begun", "sandbox recorded", "output recorded", "output cut", "limit reached",
+    "companion called", "note taken", "turn accounted for", "reminder due", "question answered", "question dismissed",
+    "question expired", "message dropped", "mount point noted",
     "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted", "finding closed",
     "protected path replaced", "borrowed noted", "clone made", "clone set up", "clone failed", "clone kept",
     "agent renamed", "renaming finished", "settings changed", "address given", "prune intended", "tree pruned",

@@ -35,6 +35,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     "agent.send": {
         "agent": ("string", True, "the agent's name or id"),
         "prompt": ("string", True, "the prompt"),
+        "now": ("boolean", False, "whether it is for the turn that runs, after its next tool call, if the program takes words meanwhile"),
     },
     "agent.list": {
         "fields": ("strings", False, "the members each object is to have; default: all. A name that is none of an agent object's fails with `InvalidParams`. Only here there are `heard_at` too, when a running turn last had an event, null for any other agent; and `together`, whether it was suspended with all others rather than by its name"),

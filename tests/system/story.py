@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections import Counter
 
+from tests.support.hearing import HEARING
 from tests.support.waiting import PATIENCE, wait_until
 from tests.support.wire import Wire
 
@@ -42,7 +43,8 @@ HOLD = "/shell touch {mark}; while [ ! -e never ]; do sleep 0.02; done"
 # The agent program is the second process of its namespace; its standard output is the turn's file.
 CUT = "/shell : > /proc/2/fd/1; echo cut >> log"
 EFFECTS = [
-    "anna", "answer", "child", "cut", "elder", "heir", "held", "message", "reminder", "room", "sent", "tried", "waited",
+    "anna", "answer", "child", "cut", "elder", "heard", "heir", "held", "message", "reminder", "room", "sent",
+    "tried", "waited",
 ]  # fmt: skip
 """The words in the file at the end of the part `AGENTS`, each once."""
 AGENTS, CLONES = "agents", "clones"
@@ -184,6 +186,7 @@ class Story:
         else:
             self.an_agent_with_a_child()
             self.one_that_is_frozen_suspended_and_adopted()
+            self.one_that_hears_words_amid_its_turn()
             self.one_that_waits_too_long()
             self.one_whose_account_is_spent()
             self.one_that_does_not_listen()
@@ -245,6 +248,17 @@ class Story:
         self.revive()
         self.daemon.kill()
         self.start()
+
+    def one_that_hears_words_amid_its_turn(self):
+        """Words that a death has made come twice do nothing twice: they end the turn that hears them, or the next one."""
+        binary = f"programs.claude.binary = {json.dumps(str(self.daemon.program(HEARING, 'hearing')))}\n"
+        self.configure(binary + CONFIG)
+        self.spawn("ear", self.work, "listen", "--program", "claude")
+        self.until(lambda: self.state("ear") == "running", "the turn")
+        self.ask("send", "ear", "stop", "--now", done=lambda: self.accepted("stop"))
+        self.until(lambda: self.state("ear") == "idle", "the end of the turn")
+        self.log.write_text(self.log.read_text() + "heard\n")
+        self.configure(CONFIG)
 
     def one_that_waits_too_long(self):
         """The note that comes back with the wake is an action, and the child that isn't done is ended."""
@@ -467,7 +481,7 @@ class Story:
             assert self.effects() == EFFECTS, self.effects()
             assert states == {
                 "anna": "idle", "held": "idle", "mule": "ended", "cutter": "idle", "mute": "failed", "keeper": "idle",
-                "spent": "failed", "patient": "idle", "elder": "idle", "heir": "idle",
+                "spent": "failed", "patient": "idle", "elder": "idle", "heir": "idle", "ear": "idle",
             }  # fmt: skip
             assert not unread
         assert daemon.ok("inbox") == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from substrat.cli import output, turns
-from substrat.cli.connection import Connection
+from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
 
 COMMAND = Command(
@@ -11,14 +11,21 @@ COMMAND = Command(
     "NAME [PROMPT]",
     options=(
         Option("--prompt-file", value="F", about="read the prompt from a file, '-' is standard input"),
+        Option("--now", about="hand it over in the turn that runs, after its next tool call, where the program can"),
         WAIT,
         TIMEOUT,
     ),
     notes=(
-        "A PROMPT that is '-' is read from standard input. With --wait the result of the turn that got the "
+        "A PROMPT that is '-' is read from standard input. With --now the answer says whether the running turn gets it, as "
+        "claude's and codex's do, or the next one. With --wait the result of the turn that got the "
         "prompt is printed."
     ),
 )
+
+_INTO = {
+    "running": "; it comes into the running turn after its next tool call, else with the next turn",
+    "next": "; it comes with the next turn",
+}
 
 
 def run(arguments: Arguments) -> int:
@@ -29,13 +36,17 @@ def run(arguments: Arguments) -> int:
     if prompt is None:
         raise COMMAND.wrong("the PROMPT is missing; give it, or '-' to read it from standard input")
     with Connection(timeout=timeout) as connection:
-        answer = turns.ask_once(connection, name, "agent.send", agent=name, prompt=prompt)
+        now = {"now": True} if arguments.flag("now") else {}
+        answer = turns.ask_once(connection, name, "agent.send", agent=name, prompt=prompt, **now)
         agent, message = turns.agent_and_message("agent.send", answer)
+        into = output.text_of(as_object("agent.send", answer).get("into"))
         turns.announce_waiting(agent)
         if arguments.flag("wait"):
             return turns.wait_for_verdict(connection, agent, message, timeout, json=arguments.json)
     if arguments.json:
-        output.put_json(agent)
+        output.put_json({**agent, "into": into} if now else agent)
     else:
-        print(f"{output.text_of(agent['name'])}  prompt queued ({output.text_of(agent['state'])})")
+        print(
+            f"{output.text_of(agent['name'])}  prompt queued ({output.text_of(agent['state'])}{_INTO[into] if now else ''})"
+        )
     return 0

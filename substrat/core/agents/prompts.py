@@ -203,6 +203,24 @@ def answered_with(name: str, message: int, other: int) -> str:
     return f"{name} has sent no reply to your message {message}; its turn's result stands in the answer to {other}.\n"
 
 
+def amid_turn(words: Sequence[str], messages: Sequence[Rank]) -> str:
+    """Return what an agent is told in the middle of its turn; programs tell their models so in their own name.
+
+    So no other agent's words are in it: of messages it says only that they wait, and whether the operator's are among them.
+
+    Args:
+        words: the operator's own words, a prompt each.
+        messages: the ranks of the senders of messages that wait; none if they needn't be told.
+    """
+    told = [f"The operator says to you, while you work:\n{text}" for text in words]
+    if messages:
+        many = "1 message waits" if len(messages) == 1 else f"{len(messages)} messages wait"
+        own = messages.count(Rank.OPERATOR)
+        whose = f", {'one' if own == 1 else own} from the operator" if own else ""
+        told.append(f"{many}{whose}: call check_inbox")
+    return "\n\n".join(told)
+
+
 def answer(question: Item, text: str) -> str:
     """Return the message that brings the operator's answer, with the question it answers."""
     what = "question" if question.kind is ItemKind.QUESTION else "message"

@@ -188,6 +188,8 @@ class ItemKind(StrEnum):
 
     PROMPT = "prompt"
     """From the operator or from a parent at spawn: a turn of its own."""
+    NOW = "now"
+    """A prompt of the operator's for the running turn, where a hook hands it over; else a turn of its own."""
     CONTINUATION = "continuation"
     """The prompt of a resumed agent: a turn of its own, before everything else."""
     MESSAGE = "message"

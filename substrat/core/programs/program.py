@@ -15,7 +15,8 @@ The state directory, the event kinds and the operator's methods are the same for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import shlex
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Object = dict[str, object]
 GENERATED = "/run/substrat/program"
 """Where sandboxes show the files that a program generates (`AgentProgram.generate`)."""
+HOOK = "/run/substrat/hook.py"
+"""Where sandboxes show `mcp_server/hook.py` to programs that run hooks (`AgentProgram.has_hooks`)."""
 
 
 class LineEvent(NamedTuple):
@@ -43,6 +46,17 @@ class LineEvent(NamedTuple):
     body: Object | None
     verbatim: bool
     written: bytes | None = None
+
+
+def hook(companion: Mapping[str, Any], event: str) -> dict[str, object]:
+    """Return the hook for an event such as `PostToolUse`, as claude and codex take it.
+
+    Args:
+        companion: the companion's entry, which names the interpreter and the agent socket.
+        event: the event.
+    """
+    command = shlex.join((companion["command"], "-I", "-S", HOOK, companion["env"]["SUBSTRAT_SOCKET"], event))
+    return {"type": "command", "command": command, "timeout": 5}
 
 
 def gets_further(kind: str) -> bool:
@@ -142,6 +156,7 @@ class AgentProgram(NamedTuple):
         session_file: returns the pattern of the file that holds a session, from the session's id and relative to
             `places.home`: `projects/*/ID.jsonl`; None: a session is a chat in `places.chats`.
         prompt: returns a prompt as the program takes it for one, and not for a command of its own such as `/clear`.
+        has_hooks: whether it runs `HOOK` after each tool call, which brings its agent words in the middle of a turn.
         usage_is_total: whether the usage of a result counts the whole session so far, not its turn alone.
     """
 
@@ -165,4 +180,5 @@ class AgentProgram(NamedTuple):
     generate: Callable[[Object, str], Mapping[str, str]] | None = None
     session_file: Callable[[str], str] | None = None
     prompt: Callable[[str], str] = str
+    has_hooks: bool = False
     usage_is_total: bool = False

@@ -23,7 +23,7 @@ from substrat.core.agents.records import (
     open_turn_id,
 )
 from substrat.core.workspaces import overlap
-from substrat.daemon.agents import mail, spawning, turn_prompts
+from substrat.daemon.agents import mail, spawning, turn_prompts, turn_words
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, Refused
 
@@ -96,27 +96,30 @@ class AgentRequests:
     def _git(self, agent: Agent) -> str:
         return next(iter(self.registry.git_of(agent.workspace)), f"{agent.workspace}/.git")
 
-    def send(self, name: str, prompt: str, by: str = BY_OPERATOR) -> tuple[Agent, int]:
+    def send(self, name: str, prompt: str, by: str = BY_OPERATOR, *, now: bool = False) -> tuple[Agent, int, bool]:
         """Queue a prompt from the operator.
 
         Args:
             name: the agent's name or id.
             prompt: the prompt.
             by: who sends it (`records.BY_OPERATOR`).
+            now: whether it is for the turn that runs, if there is one and its program takes words meanwhile.
 
         Returns:
-            The agent and the inbox item's number.
+            The agent, the inbox item's number, and whether it is for the turn that runs.
         """
+        agent = self.find(name)
+        kind = ItemKind.NOW if now and turn_words.reach(agent, prompt) else ItemKind.PROMPT
         with self.registry.change("prompt queued") as change:
-            item = self._prompt(change, self.find(name), prompt, by)
-        return self.find(name), item
+            item = self._prompt(change, agent, prompt, by, kind)
+        return self.find(name), item, kind is ItemKind.NOW
 
-    def _prompt(self, change: Change, agent: Agent, prompt: str, by: str) -> int:
+    def _prompt(self, change: Change, agent: Agent, prompt: str, by: str, kind: ItemKind = ItemKind.PROMPT) -> int:
         words = prompt if len(prompt) <= _SHOWN_PROMPT else f"{prompt[:_SHOWN_PROMPT]}…"
         (cause,) = change.record(DaemonEvent(agent.id, None, "prompt:queued", f"from the operator: {words}", {"by": by}))
         self.check_room(agent)
         operator = (OPERATOR, OPERATOR)
-        return change.add_item(by_a_person(agent), ItemKind.PROMPT, prompt, operator, Event.PROMPT, cause)
+        return change.add_item(by_a_person(agent), kind, prompt, operator, Event.PROMPT, cause)
 
     def message(
         self, sender: Agent, to: str, text: str, intent: Intent = Intent.REQUEST, reply_to: int | None = None

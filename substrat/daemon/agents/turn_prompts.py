@@ -22,7 +22,7 @@ def prompt_of(registry: Registry, turn: Turn) -> str:
     clone = agent.clone if agent is not None else None
     notice = f"{clone.notice}\n\n" if clone is not None and clone.notice and clone.notice_turn == turn.number else ""
     items = registry.store.items_of_turn(turn.id)
-    prompt = "".join(item.text for item in items if item.kind is not ItemKind.MESSAGE)
+    prompt = "\n\n".join(item.text for item in items if item.kind is not ItemKind.MESSAGE)
     messages = [item for item in items if item.kind is ItemKind.MESSAGE]
     if not messages:
         return notice + prompt

@@ -23,7 +23,7 @@ from substrat.paths import short_socket_path
 from substrat.protocol.framing import LineSplitter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from substrat.daemon.kernel.ratelimit import RateLimiter
 
@@ -266,7 +266,7 @@ async def _accepted(listener: trio.SocketListener, *, spares_reserve: bool) -> t
     return stream
 
 
-async def lines(stream: trio.SocketStream, limit: int) -> AsyncIterator[bytes]:
+async def lines(stream: trio.SocketStream, limit: int) -> AsyncGenerator[bytes, None]:
     """Give out the lines a peer sends, without their newlines; empty ones are left out.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sandbox.netrelay import PORT
 from sandbox.spec import Bind, Devices, Directory, Mount, Network, NetworkMode, Processes, ReadOnly, Spec, Symlink, Tmpfs
 from substrat.core.netfilter.names import AllowList
-from substrat.core.programs.program import GENERATED
+from substrat.core.programs.program import GENERATED, HOOK
 from substrat.core.programs.table import CURSOR, chats_folder, program_of
 from substrat.daemon.sandboxes import authorities, clone_mounts
 from substrat.daemon.state.layout import (
@@ -65,6 +65,7 @@ class HostFacts(NamedTuple):
         user: who agents are.
         program: the agent program.
         companion: the companion's file on the host.
+        hook: the hook's file on the host.
         companion_needs: the paths that its interpreter needs to see.
         system: the operating system's mounts.
         bind_ro: further visible paths, from the configuration.
@@ -85,6 +86,7 @@ class HostFacts(NamedTuple):
     user: User
     program: Program
     companion: str
+    hook: str
     companion_needs: tuple[str, ...]
     system: tuple[Mount, ...]
     bind_ro: tuple[str, ...]
@@ -147,6 +149,7 @@ def spec(
         *_ssh(agent, host),
         Bind(host.companion, COMPANION_IN_SANDBOX),
         *([Bind(agent_dir.program, GENERATED)] if program_of(agent).generate is not None else []),
+        *([Bind(host.hook, HOOK)] if program_of(agent).has_hooks else []),
         Bind(agent_dir.own_mcp_json, OWN_MCP_IN_SANDBOX),
         Bind(agent_dir.socket_dir, SOCKET_DIR_IN_SANDBOX),
         *([Bind(shared, SHARED_IN_SANDBOX, writable=True)] if shared else []),

@@ -11,6 +11,7 @@ import msgspec
 import structlog
 import trio
 
+import mcp_server.hook
 import mcp_server.relay
 from sandbox import bwrap, host, launch, netrelay
 from sandbox.spec import NetworkMode
@@ -352,6 +353,7 @@ class SandboxPreparer:
             user=self._user,
             program=agent_program,
             companion=os.path.realpath(mcp_server.relay.__file__),
+            hook=os.path.realpath(mcp_server.hook.__file__),
             companion_needs=python_needs,
             system=system,
             bind_ro=self._config.agent.bind_ro,

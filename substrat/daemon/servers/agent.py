@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import attrs
 import structlog
 import trio
 
-from mcp_server import host
+from mcp_server import hook, host
 from substrat import __version__
 from substrat.core.programs import lenient
 from substrat.daemon.kernel import limits, sockets
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from types import ModuleType
 
+    from substrat.daemon.agents.turn_words import TurnWords
     from substrat.daemon.failpoints import Failpoints
 
 log = structlog.get_logger("substrat.agent_socket")
@@ -48,6 +49,8 @@ _SIZE = 16 * 1024
 _MAX_VALUES = 10_000
 """In a message: tools take a few strings, and ten thousand values are read in some milliseconds."""
 _NO_JSON = b"{"
+_HOOK_SECONDS = 10.0
+"""The longest that a hook is served; it gives up by itself after a few seconds."""
 _LONGEST_HELLO = 256
 """Bytes of our companion's first line, whose only text of any length is a name of 64."""
 
@@ -61,12 +64,14 @@ class AgentServer:
         call: performs a tool call: agent id, turn id (None: a command of the operator's calls), tool, arguments, the call's
             identity (None: it has none).
         called: notes that a turn's companion has been called for the first time.
+        words: says what waits for agents in the middle of their turns.
         ssh_agent_of: returns the socket of the person's ssh-agent that an agent may use; None: it may use none.
     """
 
     _failpoints: Failpoints
     _call: Callable[[str, str | None, str, dict[str, Any] | None, str | None], Awaitable[tuple[str, bool]]]
     _called: Callable[[str], None]
+    _words: TurnWords
     _ssh_agent_of: Callable[[str], str | None]
     _newer: ModuleType | None = attrs.field(init=False, default=None)
     _importing: trio.Lock = attrs.field(init=False, factory=trio.Lock)
@@ -100,10 +105,11 @@ class AgentServer:
         self._failpoints.after("agent socket made")
         task_status.started()
         pace = RateLimiter(_RATE, _BURST)
+        hooks = _Hooks(self._words, turn) if turn is not None else None
         accept = partial(sockets.accept_forever, spares_reserve=True, limiter=pace)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(accept, listener, MAX_CONNECTIONS, partial(self._serve_one, agent, turn, pace))
+                nursery.start_soon(accept, listener, MAX_CONNECTIONS, partial(self._serve_one, agent, turn, hooks, pace))
                 if ssh_agent is not None and ssh_listener is not None:
                     nursery.start_soon(accept, ssh_listener, MAX_CONNECTIONS, partial(ssh_agents.serve_one, ssh_agent))
         finally:
@@ -114,7 +120,13 @@ class AgentServer:
             self._failpoints.after("agent socket removed")
 
     async def _serve_one(
-        self, agent: str, turn: str | None, pace: RateLimiter, stream: trio.SocketStream, greeted: Callable[[], None]
+        self,
+        agent: str,
+        turn: str | None,
+        hooks: _Hooks | None,
+        pace: RateLimiter,
+        stream: trio.SocketStream,
+        greeted: Callable[[], None],
     ) -> None:
         lines = sockets.lines(stream, MAX_LINE)
         first = await anext(lines, None)
@@ -129,6 +141,11 @@ class AgentServer:
             return answer
 
         try:
+            if first == hook.HELLO:
+                async with aclosing(lines):
+                    if hooks is not None:
+                        await hooks.serve_one(lines, stream)
+                return
             messages = self._noting(turn, pace, lines if relay else _chain(first, lines))
             await host.serve(__version__, messages, stream.send_all, call, pace.wait, self._import_newer)
         except* MessageTooLarge as group:
@@ -158,6 +175,32 @@ class AgentServer:
                 self._newer = await host.import_newer()
                 limits.freeze_heap()
         return self._newer
+
+
+@attrs.define(eq=False)
+class _Hooks:
+    """Answers the hooks of one turn, one after the other, so that no words are handed to two of them.
+
+    Args:
+        words: says what waits, and notes what was handed over.
+        turn: the turn.
+    """
+
+    _words: TurnWords
+    _turn: str
+    _newest: int = attrs.field(init=False, default=0)
+    _one: trio.Lock = attrs.field(init=False, factory=trio.Lock)
+
+    async def serve_one(self, lines: AsyncIterator[bytes], stream: trio.SocketStream) -> None:
+        """Send the words that wait, or an empty line, and note that they were handed over once the hook says so."""
+        with trio.move_on_after(_HOOK_SECONDS):
+            async with self._one:
+                words = self._words.waiting(self._turn, self._newest)
+                await stream.send_all(json.dumps(words.text).encode() + b"\n" if words.text else b"\n")
+                if not words.text or await anext(lines, None) != hook.GIVEN:
+                    return
+                self._newest = words.newest
+                await until_stored(partial(self._words.note, self._turn, words.prompts))
 
 
 def _relay_name(line: bytes) -> str | None:

@@ -230,7 +230,7 @@ class ItemQueries(Database):
     def newest_prompt(self, agent_id: str) -> int | None:
         """Return the number of the newest item that gets a turn of its own."""
         row = self._db.execute(
-            "SELECT max(id) FROM items WHERE agent = ? AND kind IN ('prompt', 'continuation')", (agent_id,)
+            "SELECT max(id) FROM items WHERE agent = ? AND kind IN ('prompt', 'now', 'continuation')", (agent_id,)
         ).fetchone()
         return row[0] if row else None
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from substrat.core.programs.claude import command_line, dialect, failures
 from substrat.core.programs.cursor import mcp_config
-from substrat.core.programs.program import GENERATED, AgentProgram, Login, ProgramPlaces
+from substrat.core.programs.program import GENERATED, AgentProgram, Login, ProgramPlaces, hook
 
 if TYPE_CHECKING:
     from substrat.core.programs.program import Object
 
-_MCP, _RULES = "mcp.json", "rules.md"
+_MCP, _RULES, _SETTINGS = "mcp.json", "rules.md", "settings.json"
 
 
 def _command(program: str, _: str, model: str, session: str | None, without: frozenset[str]) -> tuple[str, ...]:
-    mcp, rules = f"{GENERATED}/{_MCP}", f"{GENERATED}/{_RULES}"
-    return command_line.command(program, mcp, rules, model, session=session, without=without)
+    mcp, rules, settings = (f"{GENERATED}/{name}" for name in (_MCP, _RULES, _SETTINGS))
+    return command_line.command(program, mcp, rules, settings, model, session=session, without=without)
 
 
 def _generate(companion: Object, rules: str) -> dict[str, str]:
-    return {_MCP: mcp_config.merge(None, companion)[0], _RULES: rules}
+    hooks = {event: [{"hooks": [hook(companion, event)]}] for event in command_line.HOOKS}
+    return {_MCP: mcp_config.merge(None, companion)[0], _RULES: rules, _SETTINGS: json.dumps({"hooks": hooks})}
 
 
 CLAUDE = AgentProgram(
@@ -39,4 +41,5 @@ CLAUDE = AgentProgram(
     generate=_generate,
     session_file=command_line.session_file,
     prompt=command_line.prompt,
+    has_hooks=True,
 )

@@ -17,7 +17,10 @@ OPTIONS = (
 )
 """The options of every turn besides the generated files, its model and session."""
 
-DISPENSABLE = frozenset({"--disallowedTools", "--strict-mcp-config"})
+HOOKS = ("PostToolUse", "PostToolUseFailure")
+"""The events after a tool call: claude tells of a failed one, such as `exit 3` in a shell, by the second alone."""
+
+DISPENSABLE = frozenset({"--disallowedTools", "--strict-mcp-config", "--settings"})
 """Options that a version may not know and that a turn can do without: the companion's tools are there all the same."""
 
 ENVIRONMENT = (
@@ -38,6 +41,7 @@ def command(
     program: str,
     mcp: str,
     rules: str,
+    settings: str,
     model: str,
     session: str | None,
     without: frozenset[str] = frozenset(),
@@ -48,11 +52,13 @@ def command(
         program: the agent program's path in the sandbox.
         mcp: the path of the MCP configuration there.
         rules: the path of the file with the rules there.
+        settings: the path of the file with the hooks there.
         model: the model's name, or `auto` for the account's own.
         session: the session to continue, or None for a new one.
         without: options that this version of the program was seen not to know.
     """
     options = [*OPTIONS, ("--mcp-config", mcp), ("--strict-mcp-config",), ("--append-system-prompt-file", rules)]
+    options.append(("--settings", settings))
     if model != DEFAULT_MODEL:
         options.append(("--model", model))
     if session is not None:

@@ -36,5 +36,6 @@ CODEX = AgentProgram(
     failure_of=failures.recognise,
     generate=_generate,
     session_file=command_line.session_file,
+    has_hooks=True,
     usage_is_total=True,
 )

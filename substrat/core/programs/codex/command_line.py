@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from substrat.core.programs.program import hook
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -12,7 +14,7 @@ PROFILE = "substrat"
 SETTINGS = f"{PROFILE}.config.toml"
 """The file with our settings in codex's directory. It counts before `config.toml` there, which stays the agent's own."""
 
-DISPENSABLE = frozenset({"--skip-git-repo-check"})
+DISPENSABLE = frozenset({"--skip-git-repo-check", "--dangerously-bypass-hook-trust"})
 """Options that a version may not know and that a turn can do without in most workspaces."""
 
 DEFAULT_MODEL = "auto"
@@ -54,8 +56,8 @@ def command(
         without: options that this version of the program was seen not to know.
     """
     options = [
-        ("--json",), ("--dangerously-bypass-approvals-and-sandbox",), ("--skip-git-repo-check",), ("--profile", PROFILE),
-        ("--cd", workspace),
+        ("--json",), ("--dangerously-bypass-approvals-and-sandbox",), ("--dangerously-bypass-hook-trust",),
+        ("--skip-git-repo-check",), ("--profile", PROFILE), ("--cd", workspace),
     ]  # fmt: skip
     if model != DEFAULT_MODEL:
         options.append(("--model", model))
@@ -72,7 +74,9 @@ def settings(companion: Mapping[str, Any]) -> str:
     # JSON's strings, and lists of them, are TOML's too, but for the character DEL, which no path of ours has.
     server = "".join(f"{key} = {_json(companion[key])}\n" for key in ("command", "args"))
     env = "".join(f"{name} = {_json(value)}\n" for name, value in companion["env"].items())
-    return f"{_SWITCHED_OFF}\n[mcp_servers.substrat]\n{server}\n[mcp_servers.substrat.env]\n{env}"
+    after = "".join(f"{key} = {_json(value)}\n" for key, value in hook(companion, "PostToolUse").items())
+    hooks = f"[[hooks.PostToolUse]]\n[[hooks.PostToolUse.hooks]]\n{after}"
+    return f"{_SWITCHED_OFF}\n{hooks}\n[mcp_servers.substrat]\n{server}\n[mcp_servers.substrat.env]\n{env}"
 
 
 def _json(value: object) -> str:

@@ -19,10 +19,13 @@ class AgentSend(OperatorRequest, frozen=True):
 
     agent: AgentName
     prompt: Annotated[str, about("the prompt")]
+    now: Annotated[
+        bool, about("whether it is for the turn that runs, after its next tool call, if the program takes words meanwhile")
+    ] = False
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        agent, message = services.requests.send(self.agent, self.prompt, connection.by)
-        return {"agent": services.objects.one(agent), "message": message}
+        agent, message, is_now = services.requests.send(self.agent, self.prompt, connection.by, now=self.now)
+        return {"agent": services.objects.one(agent), "message": message, "into": "running" if is_now else "next"}
 
 
 class AgentWait(OperatorRequest, frozen=True):

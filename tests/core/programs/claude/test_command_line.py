@@ -8,7 +8,7 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 
 
 def command(model="opus", session=None, without=frozenset()):
-    return command_line.command("/opt/claude", "/run/mcp.json", "/run/rules.md", model, session, without)
+    return command_line.command("/opt/claude", "/run/mcp.json", "/run/rules.md", "/run/hooks.json", model, session, without)
 
 
 def test_every_turn_names_all_options_again():
@@ -19,6 +19,7 @@ def test_every_turn_names_all_options_again():
     assert pairs["--permission-mode"] == "bypassPermissions"
     assert pairs["--mcp-config"] == "/run/mcp.json"
     assert pairs["--append-system-prompt-file"] == "/run/rules.md"
+    assert pairs["--settings"] == "/run/hooks.json"
     assert pairs["--model"] == "opus"
     assert {"--verbose", "--strict-mcp-config"} <= set(new)
     assert "AskUserQuestion" in pairs["--disallowedTools"].split(",")

@@ -14,8 +14,9 @@ COMPANION = {"command": "/usr/bin/python3", "args": ["-I", "/s/relay.py"], "env"
 
 def test_a_new_turn_names_everything_that_has_a_surprising_default():
     assert command_line.command("/opt/codex", "/w", "gpt-6-sol", None) == (
-        "/opt/codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check",
-        "--profile", "substrat", "--cd", "/w", "--model", "gpt-6-sol", "-",
+        "/opt/codex", "exec", "--json", "--dangerously-bypass-approvals-and-sandbox",
+        "--dangerously-bypass-hook-trust", "--skip-git-repo-check", "--profile", "substrat",
+        "--cd", "/w", "--model", "gpt-6-sol", "-",
     )  # fmt: skip
 
 
