@@ -78,7 +78,7 @@ class TurnWords:
             for item in items:
                 data = {"by": SYSTEM, "message": item.id}
                 told = "handed over in the running turn"
-                change.record(DaemonEvent(agent.id, turn, "prompt:delivered", told, data, item.cause))
+                change.record(DaemonEvent(agent.id, turn, "prompt:delivered", told, data, cause=item.cause))
             change.take_items(agent, items)
 
     def _agent(self, turn: str) -> Agent | None:

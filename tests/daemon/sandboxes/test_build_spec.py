@@ -33,7 +33,8 @@ def agent_with(network=Network.HOST, workspace="/home/me/work", name="bob"):
 def surroundings(**changes):
     given_values = {
         "user": User("me", 1000, 1000, HOME), "program": Program("/opt/cursor/agent", ("/opt/cursor",)),
-        "companion": "/opt/substrat/relay.py", "companion_needs": (), "bind_ro": (), "hidden": (STATE, RUNTIME),
+        "companion": "/opt/substrat/relay.py", "hook": "/opt/substrat/hook.py", "companion_needs": (), "bind_ro": (),
+        "hidden": (STATE, RUNTIME),
         "system": (Bind("/usr", "/usr"), Symlink("/bin", "usr/bin"), Bind("/etc/ssl", "/etc/ssl", optional=True)),
         "memory_dir_bytes": 1 << 30, "environ": SECRETS, "resolv_conf": "/run/systemd/resolve/stub-resolv.conf",
     }  # fmt: skip
