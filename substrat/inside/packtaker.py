@@ -276,14 +276,7 @@ def _move(quarantine: str, objects: str) -> None:
 
 
 def _move_directory(name: str, source: int, target: int, form: re.Pattern[str]) -> None:
-    """Move those files of a directory whose names have a form.
-
-    Args:
-        name: the directory's name.
-        source: the directory above it in the quarantine, open.
-        target: the directory above it in the repository, open.
-        form: the form.
-    """
+    """Move those files of a directory whose names have a form."""
     with _opened(name, source) as given:
         is_new = True
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from substrat.daemon.sandboxes import tame_git
 from substrat.inside.clone.git import OUT, TREE, Git
-from substrat.inside.clone.keep import QUICK, Commits, keep_clone
+from substrat.inside.clone.keep import QUICK, Commits, keep
 from substrat.inside.clone.status import STATUS
 
 SETTINGS = {**tame_git.variables(tame_git.AGENTS), "GIT_OPTIONAL_LOCKS": "0", "GIT_CONFIG_GLOBAL": os.devnull}
@@ -65,7 +65,7 @@ class Clone:
 
     def keep(self):
         """Keep the work; return the report, with the paths that are kept."""
-        report: Any = keep_clone(self.repository, str(self.out), self._last, [])
+        report: Any = keep(self._request(self._last), self.repository, str(self.out))
         self._last = Commits(report["head"], report["wip"], report["asides"])
         return SimpleNamespace(**report, paths=set(self.git("ls-tree", "-r", "--name-only", report["wip"]).split()))
 
@@ -74,7 +74,11 @@ class Clone:
         out = self.place / "anew"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
-        return SimpleNamespace(**keep_clone(self.repository, str(out), Commits(None, None, None), []))
+        return SimpleNamespace(**keep(self._request(Commits(None, None, None)), self.repository, str(out)))
+
+    def _request(self, last):
+        commits = {f"last_{name}": commit for name, commit in last._asdict().items()}
+        return {**commits, "known": [], "asides": True, "refused": []}
 
     def is_known(self):
         """Say whether a keep would give its last answer, as the shell's program of `keeping` asks."""

@@ -6,7 +6,7 @@ import os
 import re
 
 from substrat.inside.clone import files
-from substrat.inside.clone.git import CLONE, TREE
+from substrat.inside.clone.git import CLONE, TREE, Git
 
 _GLOB, _ESCAPED = re.compile(r"([\\*?\[])"), r"\\\1"
 """The letters that mean more in a pattern (gitignore(5))."""
@@ -28,14 +28,14 @@ def leave_out(cursor: str) -> None:
     if pattern in known.splitlines():
         return
     files.write(path, f"{known.rstrip() or '/*'}\n{pattern}\n")
-    for name in _skip(cursor):  # those of a clone that was made before git left the directory out
+    for name in skip(cursor):  # those of a clone that was made before git left the directory out
         if os.path.isfile(f"{TREE}/{name}"):
             os.unlink(f"{TREE}/{name}")
 
 
 def hide(cursor: str) -> None:
     """Keep the directory out of the clone's commits, and make it, to be mounted over."""
-    _skip(cursor)
+    skip(cursor)
     files.write(f"{TREE}/.git/info/exclude", f"{_pattern(cursor)}\n")
     if not os.path.lexists(f"{TREE}/{cursor}"):
         os.makedirs(f"{TREE}/{cursor}")
@@ -45,9 +45,9 @@ def _pattern(cursor: str) -> str:
     return f"/{_GLOB.sub(_ESCAPED, cursor)}/"
 
 
-def _skip(cursor: str) -> list[str]:
+def skip(cursor: str, git: Git = CLONE) -> list[str]:
     """Mark the tracked files of the directory as left out, and return them."""
-    tracked = CLONE("--literal-pathspecs", "ls-files", "-z", "--", cursor)
+    tracked = git("--literal-pathspecs", "ls-files", "-z", "--", cursor)
     if tracked:
-        CLONE("update-index", "-z", "--skip-worktree", "--stdin", given=tracked)
+        git("update-index", "-z", "--skip-worktree", "--stdin", given=tracked)
     return tracked.split("\0")[:-1]

@@ -42,11 +42,6 @@ class Git(NamedTuple):
     def __call__(self, *arguments: str, given: str = "", fine: tuple[int, ...] = (0,)) -> str:
         """Run git and return its output.
 
-        Args:
-            arguments: git's arguments.
-            given: its standard input.
-            fine: the exit statuses that are no failure.
-
         Raises:
             Failed: it ended with another exit status; the message is its last line.
         """

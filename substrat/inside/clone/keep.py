@@ -25,7 +25,7 @@ from substrat.inside.clone.status import STATUS, changes, hidden, parsed, put_en
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable
     from typing import Any
 
     from substrat.inside.clone.status import Changes, Covered
@@ -58,41 +58,21 @@ class Commits(NamedTuple):
     asides: str | None
 
 
-def keep(request: dict[str, Any]) -> dict[str, object]:
-    """Keep a clone.
+def keep(request: dict[str, Any], clone: Git = CLONE, out: str = OUT) -> dict[str, object]:
+    """Commit a clone's state, and pack its commits unless they are the last ones, or were refused.
 
     Args:
         request: `last_head`, `last_wip` and `last_asides`, commits or null; `known`, names of commits that the user's
             repository has; `asides`, whether work that isn't HEAD's is kept too; `refused`, commits in threes that aren't
             packed again.
+        clone: git for the clone.
+        out: the directory for the pack and the notes.
 
     Returns:
         What `substrat.daemon.clones.keeping.Report` says; `OUT/pack` is there if anything is new.
     """
     last = Commits(request["last_head"], request["last_wip"], request["last_asides"])
     refused = [Commits(*commits) for commits in request["refused"]]
-    return keep_clone(CLONE, OUT, last, request["known"], takes_asides=request["asides"], refused=refused)
-
-
-def keep_clone(
-    clone: Git,
-    out: str,
-    last: Commits,
-    known: Sequence[str],
-    *,
-    takes_asides: bool = True,
-    refused: Collection[Commits] = (),
-) -> dict[str, object]:
-    """Commit a clone's state, and pack its commits unless they are the last ones, or were refused.
-
-    Args:
-        clone: git for the clone.
-        out: the directory for the pack and the notes.
-        last: the commits that were kept last.
-        known: names of further commits that the user's repository has.
-        takes_asides: whether the work that isn't HEAD's is kept too.
-        refused: commits that aren't packed again.
-    """
     git_dir = clone.variables["GIT_DIR"]
     if not os.path.isdir(git_dir) or os.path.islink(git_dir):
         raise Failed("its .git is no directory any more")
@@ -106,7 +86,7 @@ def keep_clone(
     found = changes(agents, uncovered)
     tree = _tree_of(agents, own, found, uncovered)
     head = found.head
-    asides = find_asides(clone, head) if takes_asides else Asides(b"")
+    asides = find_asides(clone, head) if request["asides"] else Asides(b"")
     has_wip = head is not None or asides.commits or clone("ls-tree", tree)
     wip = _commit_tree(clone, tree, (head,), "Uncommitted files\n") if has_wip else None
     aside = _commit_tree(clone, tree, (wip, *asides.commits), asides.text) if asides.commits else None
@@ -120,7 +100,7 @@ def keep_clone(
         "packed": wip is not None and kept not in (last, *refused),
     }  # fmt: skip
     if report["packed"]:
-        _pack(clone, out, kept, [name for name in (*last, *known) if name])
+        _pack(clone, out, kept, [name for name in (*last, *request["known"]) if name])
     _note(own, out, report, asides.said, uncovered)
     return report
 
@@ -148,12 +128,6 @@ def _tree_of(agents: Git, own: Git, found: Changes, uncovered: Covered) -> str:
 
     The index of the last keep is brought up to date: in it git knows the files that were uncommitted then, and reads only
     those anew that have changed since. Where that index doesn't fit, or there is none, the agent's becomes its successor.
-
-    Args:
-        agents: git with the copy of the agent's index.
-        own: git with the index of the last keep.
-        found: what differs from the agent's index.
-        uncovered: the entries of the agent's index.
     """
     index, copy = own.variables["GIT_INDEX_FILE"], agents.variables["GIT_INDEX_FILE"]
     if os.path.exists(index):
@@ -225,14 +199,7 @@ def _commit_tree(clone: Git, tree: str, parents: Iterable[str | None], text: str
 
 
 def _pack(clone: Git, out: str, kept: Commits, names: list[str]) -> None:
-    """Write the objects of the kept commits into a pack, without those that the user's repository has already.
-
-    Args:
-        clone: git for the clone.
-        out: the directory for the pack.
-        kept: the commits.
-        names: names of commits that the user's repository has.
-    """
+    """Write the objects of the kept commits into a pack, without those that the user's repository has already."""
     git = _bare(clone, f"{out}/bare")
     # The user's branches, as of the turn's start: a rebase onto one brings nothing of its to him.
     users = clone("for-each-ref", "--format=%(objectname)", "refs/remotes/workspace").split()

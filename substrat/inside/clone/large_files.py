@@ -18,12 +18,7 @@ OFFLINE = {"lfs.url": "http://127.0.0.1:0/", "lfs.standalonetransferagent": ""}
 
 
 def write_files(git: Git, lfs: dict[str, str]) -> None:
-    """Write the files of HEAD; git-lfs asks no server for those whose objects aren't there.
-
-    Args:
-        git: git for the repository.
-        lfs: the settings of git-lfs; empty where the user doesn't use it.
-    """
+    """Write the files of HEAD; git-lfs asks no server for those whose objects aren't there."""
     settings = {**lfs, **OFFLINE} if lfs else {}
     given = tuple(word for key, value in settings.items() for word in ("-c", f"{key}={value}"))
     git = git.given(GIT_LFS_SKIP_DOWNLOAD_ERRORS="1")

@@ -61,10 +61,6 @@ def count_submodules(clone: Git, repositories: Sequence[bytes]) -> tuple[int, in
     """Count the commits of submodules that none of their remotes' branches has, their uncommitted files, and ignored ones.
 
     A repository in `.git/modules` whose submodule is gone, as after `git rm`, counts too.
-
-    Args:
-        clone: git for the clone.
-        repositories: the paths of submodules in it.
     """
     commits = files = ignored = 0
     waiting, apart = [clone.at(path) for path in repositories], _absorbed(clone)

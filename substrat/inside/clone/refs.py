@@ -43,13 +43,7 @@ def users_refs(users: Git, git: Git, *, has_tags: bool = True) -> dict[str, str]
 
 
 def write_refs(wanted: dict[str, str], git: Git, *, deletes: bool) -> int:
-    """Bring refs into a repository; return how many have changed.
-
-    Args:
-        wanted: the refs and their commits. Tags are only added: the agent may have made some, or fetched them.
-        git: git for the repository.
-        deletes: whether remotes' branches go that aren't among them.
-    """
+    """Bring refs into a repository; return how many have changed."""
     listed = git("for-each-ref", "--format=%(refname) %(objectname)", "refs/remotes", "refs/tags")
     present = dict(line.split(" ", 1) for line in listed.splitlines())
     packed = f"{git.variables['GIT_DIR']}/packed-refs"
@@ -72,10 +66,6 @@ def bring_shallow(users: Git, git: Git) -> None:
 
     Of a commit that the user doesn't have, the repository's own list decides: the agent may have fetched it without its
     parents.
-
-    Args:
-        users: git for the user's repository.
-        git: git for the other one.
     """
     path = f"{git.variables['GIT_DIR']}/shallow"
     present, theirs = set(files.read(path).split()), set(files.read(f"{users.variables['GIT_DIR']}/shallow").split())

@@ -11,13 +11,12 @@ import shutil
 from contextlib import suppress
 
 from substrat.inside.clone import files
+from substrat.inside.clone.cursor import skip
 from substrat.inside.clone.git import CLONE, OUT, TREE, Failed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from substrat.inside.clone.git import Git
 
 _GIT = f"{TREE}/.git"
 _INDEX = f"{_GIT}/index.substrat"
@@ -47,7 +46,7 @@ def restore(request: dict[str, Any]) -> dict[str, object]:
     start = before or empty
     _check_room(start, wip)
     _make_index(start)
-    _hide(cursor, _with_new_index)
+    skip(cursor, _with_new_index)
     _with_new_index("read-tree", "-m", "-u", start, wip)
     branch_ref = _unfinished_branch()
     for name in _UNFINISHED:
@@ -60,7 +59,7 @@ def restore(request: dict[str, Any]) -> dict[str, object]:
         _git("read-tree", "--empty")
     else:
         _git("reset", "-q", "--mixed", head)
-        _hide(cursor, _git)
+        skip(cursor, _git)
     return {}
 
 
@@ -104,13 +103,6 @@ def _make_index(before: str) -> None:
         _remove(_INDEX)
         _with_new_index("read-tree", before)
     _with_new_index.run("update-index", "-q", "--refresh")
-
-
-def _hide(cursor: str, git: Git) -> None:
-    """Leave the files of a directory alone that is mounted over in each turn."""
-    tracked = git("ls-files", "-z", "--", cursor)
-    if tracked:
-        git("update-index", "-z", "--skip-worktree", "--stdin", given=tracked)
 
 
 # HEAD

@@ -61,9 +61,6 @@ def uncover(git: Git) -> Covered:
     """Have git look at all files: the copy of the index loses its marks, and the gitlinks that are filled.
 
     So the files in such a gitlink's directory count as untracked, and are kept instead of the gitlink.
-
-    Args:
-        git: git with a copy of the agent's index.
     """
     done = git.run(*ENTRIES)
     if done.returncode:  # git can't read it: then it is as it was at HEAD
@@ -117,12 +114,7 @@ def update_index(git: Git, options: tuple[str, ...], paths: Iterable[bytes]) -> 
 
 
 def changes(git: Git, uncovered: Covered) -> Changes:
-    """Ask git for the clone's state.
-
-    Args:
-        git: git with the copy of the agent's index.
-        uncovered: what `uncover` has done to it.
-    """
+    """Ask git for the clone's state."""
     done = git.run("status", *STATUS)
     if done.returncode:
         raise failure("status", done)

@@ -47,14 +47,7 @@ def users_repository(lent: str) -> Git:
 
 
 def gitlinks(commit: str, lending: tuple[str, ...], modules: Sequence[str], git: Git) -> Iterator[Gitlink]:
-    """Give each submodule of a commit.
-
-    Args:
-        commit: the commit.
-        lending: the user's git directories that may have the submodules' repositories.
-        modules: the user's repositories that may be borrowed from.
-        git: git for the commit's repository.
-    """
+    """Give each submodule of a commit."""
     addresses = _settings("url", ("--file", f"{REPOSITORY}/{lending[-1]}config", "--no-includes"), git)
     names = {path: name for name, path in _settings("path", ("--blob", f"{commit}:.gitmodules"), git).items()}
     for facts, path in tree_entries(commit, git):
