@@ -39,14 +39,7 @@ class Check(NamedTuple):
 
 
 def judged(command: str, status: int | None, printed: bytes, seconds: float) -> Check:
-    """Judge a check.
-
-    Args:
-        command: the command.
-        status: its exit status; None: its time was up.
-        printed: all that it has printed, until its time was up.
-        seconds: how long it may take.
-    """
+    """Judge a check."""
     output, line, words = _ends(printed)
     if status == 0:
         return Check(PASSED, f"the check `{command}` passes", output, line)
@@ -61,14 +54,7 @@ def judged(command: str, status: int | None, printed: bytes, seconds: float) -> 
 
 
 def not_set_up(command: str, status: int | None, printed: bytes, seconds: float) -> Check:
-    """Judge a check whose room couldn't be set up: it says nothing about the work.
-
-    Args:
-        command: the check's command.
-        status: the set-up's exit status; None: its time was up.
-        printed: all that it has printed, until its time was up.
-        seconds: how long it may take.
-    """
+    """Judge a check whose room couldn't be set up: it says nothing about the work."""
     output, line, words = _ends(printed)
     late = f"took longer than `clone.setup_seconds`, {seconds:g} s"
     ended = late if status is None else f"fails with {status}{words}"

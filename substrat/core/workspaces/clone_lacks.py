@@ -77,14 +77,7 @@ def parse_begun(output: bytes) -> Lacking | None:
 
 
 def unfilled_text(repository: str, empty: int, pointers: int, links: Sequence[str]) -> str | None:
-    """Count the empty submodules and the pointers of a new clone, as the end of a sentence about its agent; None: none.
-
-    Args:
-        repository: the checkout that it is of.
-        empty: the submodules that are empty in it.
-        pointers: the files of git-lfs that are pointers in it.
-        links: links in the places of submodules' repositories.
-    """
+    """Count the empty submodules and the pointers of a new clone, as the end of a sentence about its agent; None: none."""
     lacks, remedies = [], []
     if empty:
         lacks.append("1 submodule is empty" if empty == 1 else f"{empty} submodules are empty")

@@ -74,11 +74,7 @@ class _Reader:
 
 
 def parse(data: bytes) -> Parsed:
-    """Read a configuration file; lines that git can't read are left out.
-
-    Args:
-        data: the file's bytes.
-    """
+    """Read a configuration file; lines that git can't read are left out."""
     reader = _Reader(data.decode("utf-8", "surrogateescape"))
     found: list[Setting] = []
     is_whole = b"\0" not in data  # where a null ends a line, versions of git differ
@@ -324,9 +320,6 @@ def references(settings: Iterable[Setting]) -> Iterator[Reference]:
 
     Each word of a command that could be a path is one, because `python3 tools/filter.py` runs the second word.
     Conditions (`includeIf`) count as true: an agent could make them so.
-
-    Args:
-        settings: a whole configuration, in its order.
     """
     for setting in settings:
         value = setting.value or ""

@@ -44,9 +44,5 @@ def new_locks(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str,
     """Return the locks that were made during a turn and may be removed after it.
 
     Only an index is one worktree's alone: a git in another worktree of the repository may hold the other locks.
-
-    Args:
-        before: the inodes of the paths at its start.
-        after: the same at its end.
     """
     return tuple(path for path, inode in after.items() if path.endswith("/index.lock") and before.get(path) != inode)

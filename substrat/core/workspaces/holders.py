@@ -30,12 +30,7 @@ def pairs(clone: Clone, above: Iterable[Clone], below: Iterable[Clone]) -> list[
 
 
 def settled(asked: Sequence[tuple[Clone, Clone]], answers: Sequence[bool]) -> list[Clone]:
-    """Return the first clones of pairs, each once, with the first of those that have its head as its holder.
-
-    Args:
-        asked: the pairs.
-        answers: of each whether the second one's head has the first one's.
-    """
+    """Return the first clones of pairs, each once, with the first of those that have its head as its holder."""
     found: dict[str, Clone] = {}
     for (lower, upper), has in zip(asked, answers, strict=True):
         if lower.agent not in found or found[lower.agent].holder is None:

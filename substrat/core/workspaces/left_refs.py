@@ -129,14 +129,7 @@ def is_due(left: LeftRefs, days: float, now: float) -> bool:
 
 
 def prospect_text(left: LeftRefs, gone: Mapping[str, str], look: RefsLook, *, others: int) -> str:
-    """Say how many refs go, and what they hold.
-
-    Args:
-        left: their agent's.
-        gone: the refs.
-        look: how its refs stand to the user's branches.
-        others: how many refs stay because they hold something that is in no branch.
-    """
+    """Say how many refs go, and what they hold."""
     if held := _held(look, gone):
         words = f"with {joined(held)} in no branch"
     else:

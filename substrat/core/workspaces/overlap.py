@@ -142,23 +142,13 @@ def ruling(claim: Claim, others: Iterable[Claim]) -> tuple[Claim, ...]:
 
 
 def refusal(claim: Claim, others: Iterable[Claim]) -> str | None:
-    """Say why an agent may not work where it is to, None when it may.
-
-    Args:
-        claim: the agent.
-        others: all other agents that haven't ended.
-    """
+    """Say why an agent may not work where it is to, None when it may."""
     writers = ruling(claim, others)
     return _refused(writers[0], claim) if writers else None
 
 
 def refusal_of_new(claim: Claim, others: Iterable[Claim]) -> str | None:
-    """Say why an agent may not be spawned: another could write its rules, or it could write another's.
-
-    Args:
-        claim: the new agent.
-        others: all agents that haven't ended.
-    """
+    """Say why an agent may not be spawned: another could write its rules, or it could write another's."""
     found = tuple(others)
     ruled = next((other for other in found if ruling(other, (claim,))), None)
     return refusal(claim, found) or (_refused(claim, ruled) if ruled is not None else None)

@@ -75,12 +75,7 @@ def lfs_filter(layer: Layer) -> dict[str, str]:
 
 
 def absent_filters(layer: Layer, is_visible: Callable[[str], bool]) -> dict[str, str]:
-    """Return the filters that can't run in a sandbox, each with its command.
-
-    Args:
-        layer: the person's settings.
-        is_visible: whether a program, or a path that begins with `/` or `~`, is in the sandbox.
-    """
+    """Return the filters that can't run in a sandbox, each with its command."""
     return {
         str(one.subsection): one.value or ""
         for one in _settings(layer)

@@ -31,12 +31,7 @@ def describe(clone: Clone | None, holder: str | None = None) -> str:
 
 
 def beside_head(kept: Kept, wip: str = "") -> Iterator[str]:
-    """Say what work no landing takes along, in words such as `1 file uncommitted` and `2 commits on topic`.
-
-    Args:
-        kept: the work.
-        wip: stands behind the uncommitted files.
-    """
+    """Say what work no landing takes along, in words such as `1 file uncommitted` and `2 commits on topic`."""
     if kept.files:
         hidden = f", {kept.hidden} of which `git status` doesn't show" if kept.hidden else ""
         yield f"{_count(kept.files, 'file', 'files')} uncommitted{wip}{hidden}"

@@ -69,10 +69,6 @@ class GitPlaces(NamedTuple):
 def find(workspace: str, borrowing: Borrowing) -> GitPlaces:
     """Return where the repository is whose checkout a workspace is, or lies in.
 
-    Args:
-        workspace: its physical path.
-        borrowing: the objects that may be borrowed.
-
     Raises:
         WorkspaceUnusable: there is no repository, or one that can't be cloned; the sentence says why.
     """
@@ -91,12 +87,7 @@ def find(workspace: str, borrowing: Borrowing) -> GitPlaces:
 
 
 def check_there(path: str, name: str) -> None:
-    """Raise `WorkspaceUnusable` if a part of the repository isn't in its place that an agent has a clone of.
-
-    Args:
-        path: the part's path.
-        name: the agent's name.
-    """
+    """Raise `WorkspaceUnusable` if a part of the repository isn't in its place that an agent has a clone of."""
     if not os.path.lexists(path):
         raise WorkspaceUnusable(
             f"{path} isn't there, and {name} has a clone of it: move it back, or `substratctl set {name} workspace=DIR` "
@@ -136,11 +127,7 @@ class Modules(NamedTuple):
 
 
 def modules(common: str) -> Modules:
-    """Return the submodules' repositories of a git directory and of its linked worktrees (gitsubmodules(7)).
-
-    Args:
-        common: the git directory.
-    """
+    """Return the submodules' repositories of a git directory and of its linked worktrees (gitsubmodules(7))."""
     lent: list[str] = []
     links: list[str] = []
     trees = _names(f"{common}/worktrees", _MOST_NAMES)
@@ -267,12 +254,7 @@ def _real(path: str) -> str:
 
 
 def head(git: str, common: str) -> str | None:
-    """Return the commit that HEAD is at, None where there is none or it can't be told.
-
-    Args:
-        git: the git directory that HEAD is in.
-        common: the one with the branches; another where `git` is a linked worktree's.
-    """
+    """Return the commit that HEAD is at, None where there is none or it can't be told."""
     said = _text(f"{git}/HEAD", _HEAD_BYTES)
     ref = said.removeprefix("ref: ")
     if ref != said:

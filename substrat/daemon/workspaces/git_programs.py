@@ -30,12 +30,7 @@ MOST_FILES = 32
 
 
 def user_configs(home: str, config_home: str | None) -> tuple[str, ...]:
-    """Return git's configuration files that hold for all repositories of a user (git-config(1), "FILES").
-
-    Args:
-        home: the user's home.
-        config_home: `XDG_CONFIG_HOME`, None where it isn't set.
-    """
+    """Return git's configuration files that hold for all repositories of a user (git-config(1), "FILES")."""
     below = config_home or os.path.join(home, ".config")
     return ("/etc/gitconfig", os.path.join(home, ".gitconfig"), os.path.join(below, "git", "config"))
 

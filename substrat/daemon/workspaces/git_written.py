@@ -32,21 +32,12 @@ _REFTABLE = re.compile(rb"^\s*refstorage\s*=\s*reftable\s*$", re.IGNORECASE | re
 
 
 def keeps_refs_in_tables(common: str) -> bool:
-    """Say whether a repository keeps its refs in the form `reftable`, by its configuration.
-
-    Args:
-        common: the git directory that all its worktrees share.
-    """
+    """Say whether a repository keeps its refs in the form `reftable`, by its configuration."""
     return _REFTABLE.search(nofollow.read_small(f"{common}/config", _CONFIG_BYTES) or b"") is not None
 
 
 def obstacle(own: str, common: str, branch: str) -> str | None:
     """Say why git on the host must not move a branch where it is checked out now; None: it may.
-
-    Args:
-        own: the physical path of the worktree's git directory.
-        common: the one that all worktrees share.
-        branch: the branch, such as `main` or `feature/login`.
 
     Raises:
         OSError: one of the two isn't there, or has become a link.

@@ -44,10 +44,6 @@ class GitLink(NamedTuple):
 def link_of(workspace: str, closed: tuple[str, ...]) -> GitLink | None:
     """Return where the workspace's repository is, None when it has no `.git` file.
 
-    Args:
-        workspace: its physical path.
-        closed: places that no agent may see.
-
     Raises:
         WorkspaceUnusable: it doesn't lead back, or to where no agent may look.
     """
@@ -83,11 +79,7 @@ def link_of(workspace: str, closed: tuple[str, ...]) -> GitLink | None:
 
 
 def led_to(git: str) -> str | None:
-    """Return the path that a `.git` leads git to, every link followed; it may be missing or no git directory.
-
-    Args:
-        git: the path of the `.git`; a relative path in its file starts from its own directory.
-    """
+    """Return the path that a `.git` leads git to, every link followed; it may be missing or no git directory."""
     own = real(git)
     said = None if own is None else nofollow.read_small(own, _GITFILE)
     if said is None:
@@ -96,11 +88,7 @@ def led_to(git: str) -> str | None:
 
 
 def joined_by(directory: str) -> str | None:
-    """Return the directory that a git directory takes its configuration from instead, None where it is its own.
-
-    Args:
-        directory: the git directory.
-    """
+    """Return the directory that a git directory takes its configuration from instead, None where it is its own."""
     target = real(f"{directory}/commondir")
     said = None if target is None else nofollow.read_small(target, _GITFILE)
     common = _named(directory, said) if said else None

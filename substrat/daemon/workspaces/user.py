@@ -49,9 +49,6 @@ def ids_inside(uid: int) -> tuple[int, int] | None:
     """Return the uid and gid with which a user's processes find themselves in sandboxes; None: those that they have.
 
     All sandboxes agree, because a clone's index says who owns each file, and git reads a file anew where that differs.
-
-    Args:
-        uid: the user's, as the host sees it.
     """
     return (_ORDINARY_ID, _ORDINARY_ID) if uid == 0 else None
 
