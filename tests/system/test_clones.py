@@ -1,12 +1,9 @@
 """Private clones in real sandboxes: where agents work, the work that is kept, the user's repository that stays as it is."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
-
-from tests.support.waiting import wait_until
 
 
 def git(daemon, where, *arguments):
@@ -258,19 +255,6 @@ def test_repositories_of_other_forms(daemon, app):
         assert git(daemon, work, "show", f"refs/substrat/{form}/head:a.txt") == "new", form
 
 
-def test_agents_work_at_once_in_one_repository(daemon, app):
-    """`test_clones_killed` has ten."""
-    daemon.start()
-    before, names = fingerprint(app), ("a", "b", "c", "d")
-    for name in names:
-        daemon.ok("spawn", name, "-w", app, "--clone", commit("same.txt", f"from {name}"))
-    daemon.ok("wait", *names)
-    for name in names:
-        assert git(daemon, app, "show", f"refs/substrat/{name}/head:same.txt") == f"from {name}"
-    assert fingerprint(app) == before
-    assert git(daemon, app, "fsck", "--no-dangling") == ""
-
-
 HOSTILE = (
     "rm -rf .git",
     "mv .git x; ln -s x .git",
@@ -313,25 +297,6 @@ def test_a_clone_that_cannot_be_made_fails_its_agent_until_it_is_resumed(daemon,
     daemon.ok("resume", "fix", "--wait")
     assert daemon.show("fix")["turn"]["outcome"] == "success"
     assert len(list(trees.iterdir())) >= 1
-
-
-def test_the_daemon_may_die_while_the_clone_is_made_and_while_work_is_kept(daemon, app):
-    """At three points, one after another; `test_killpoints` has the others."""
-    before = fingerprint(app)
-    points = ("before commit: clone made", "after: bundle made", "after: bundle imported")
-    daemon.start(environment={"SUBSTRAT_KILL_AT": points[0]})
-    daemon.ok("spawn", "fix", "-w", app, "--clone", f"{commit('a.txt')}; echo u > u.txt")
-    wait_until(lambda: daemon.process.poll() is not None, f"the daemon dies {points[0]}")
-    for point in points[1:]:
-        daemon.process = daemon.launch(environment={"SUBSTRAT_KILL_AT": point})
-        wait_until(lambda: daemon.process.poll() is not None, f"the daemon dies {point}")
-    daemon.start()
-    daemon.ctl("wait", "fix")
-    assert daemon.show("fix")["clone"]["ahead"] == 1, json.dumps(daemon.events("fix"), indent=1)
-    assert git(daemon, app, "show", "refs/substrat/fix/wip:u.txt") == "u"
-    assert git(daemon, app, "show", "refs/substrat/fix/head:a.txt") == "new"
-    assert fingerprint(app) == before
-    assert git(daemon, app, "fsck", "--no-dangling") == ""
 
 
 @pytest.mark.parametrize("below", ["", "sub/"], ids=["at the top", "below"])

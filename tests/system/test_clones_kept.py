@@ -153,15 +153,6 @@ def test_a_filter_that_hangs_holds_no_other_agent_up_and_ends_with_the_daemon(da
     wait_until(lambda: not hanging(), "the filter is dead")
 
 
-@pytest.mark.slow
-def test_many_files_are_kept(daemon, app):
-    daemon.start()
-    daemon.spawn("fix", app, "/shell mkdir many; cd many; seq 10000 | xargs touch", "--clone")
-    assert daemon.show("fix")["clone"]["files"] == 10_000
-    daemon.ok("send", "fix", "--wait", "/shell echo x > many/1")
-    assert git(daemon, app, "show", "refs/substrat/fix/wip:many/1") == "x"
-
-
 def test_checkouts_of_other_forms(daemon, app):
     """One with CRLF, a filter that no machine has and a hook, and one inside it whose files differ by their case."""
     git(daemon, app, "config", "core.autocrlf", "true")

@@ -269,46 +269,6 @@ def test_a_person_who_waits_hears_after_a_second_what_is_being_done(daemon, app)
     os.close(ours)
 
 
-@pytest.mark.slow
-def test_several_land_in_the_order_of_their_age_with_the_agents_gone(daemon, app):
-    """`test_landing_kills` has ten."""
-    me(daemon, app)
-    daemon.start()
-    names = ["a0", "a1", "a2"]
-    for name in names:
-        daemon.spawn(name, app, commit("a2.txt" if name == "a2" else "same.txt", name), "--clone")
-        daemon.ok("end", name)
-    code, outcomes = merged(daemon, *reversed(names))
-    assert [(one["agent"], one["outcome"]) for one in outcomes] == [("a0", "landed"), ("a1", "conflict"), ("a2", "landed")]
-    assert code == 1
-    assert git(daemon, app, "status", "--short") == ""
-    assert (app / "same.txt").read_text() == "a0\n"
-    assert git(daemon, app, "fsck", "--no-dangling") == ""
-
-
-def test_landings_and_the_command_that_waits_for_them_survive_the_daemon(daemon, app):
-    """At three points; `test_killpoints` has the others."""
-    me(daemon, app)
-    points = ("after commit: landing asked", "before: branch moved", "after: branch moved")
-    daemon.start(environment={"SUBSTRAT_KILL_AT": points[0]})
-    for name in ("one", "two"):
-        daemon.spawn(name, app, commit(f"{name}.txt"), "--clone")
-    waiting = daemon.follow("merge", "one", "two", "--json")
-    wait_until(lambda: daemon.process.poll() is not None, f"the daemon dies {points[0]}")
-    for point in points[1:]:
-        daemon.process = daemon.launch(environment={"SUBSTRAT_KILL_AT": point})
-        wait_until(lambda: daemon.process.poll() is not None, f"the daemon dies {point}")
-    daemon.start()
-    out, _ = waiting.communicate(timeout=60)
-    assert waiting.returncode == 0
-    assert [one["outcome"] for one in json.loads(out)] == ["landed"] * 2
-    wait_until(lambda: all(daemon.show(name)["clone"]["landed"] for name in ("one", "two")), "the agents are told")
-    for name in ("one", "two"):
-        assert (app / f"{name}.txt").exists()
-        assert len(daemon.events(name, "clone:landed")) == 1
-    assert git(daemon, app, "status", "--short") == ""
-
-
 def test_a_branch_that_is_not_there_is_made_where_the_clone_began(daemon, app):
     """A way to a pull request; the branch that the agent was spawned at isn't made again where it is gone."""
     me(daemon, app)
@@ -416,29 +376,6 @@ def test_files_that_the_users_git_runs_are_looked_at_first(daemon, app):
     accepted = [word for path in outcome["protected"] for word in ("--accept", path)]
     assert merged(daemon, "fix", *accepted, "--at", outcome["head"])[0] == 0
     assert (app / "hooks" / "post-merge").exists()
-
-
-def test_ignored_files_of_the_users_are_never_overwritten(daemon, app):
-    (app / ".gitignore").write_text(".env\ndata/\n")
-    git(daemon, app, "add", "-A")
-    git(daemon, app, "commit", "-qm", "ignored")
-    daemon.start()
-    for name, deed in (("file", "echo theirs > .env; git add -f .env"), ("directory", "echo x > data; git add -f data")):
-        daemon.ok("spawn", name, "-w", app, "--clone", f"/shell {deed}; git commit -qm x")
-    daemon.ok("wait", "file", "directory")
-    (app / ".env").write_text("my key\n")
-    (app / "data").mkdir()
-    (app / "data" / "rows").write_text("my rows\n")
-    before = fingerprint(app)
-    for name, words in (
-        ("file", "would be overwritten by merge: .env"),
-        ("directory", "would lose untracked files in them"),
-    ):
-        refused = daemon.ctl("merge", name)
-        assert (refused.code, words in refused.error) == (1, True), refused
-    after = fingerprint(app)
-    after.pop(".git/ORIG_HEAD", None)
-    assert after == before
 
 
 HELD_GIT = """#!/bin/sh
