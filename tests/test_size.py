@@ -27,12 +27,12 @@ ROOMS: dict[str, int] = {
     "substrat/core/families": 350,
     "substrat/core/netfilter": 800,
     "substrat/core/programs": 2000,
-    "substrat/core/workspaces": 1650,
+    "substrat/core/workspaces": 1680,
     "substrat/cursor_api": 1450,
     "substrat/daemon": 600,
     "substrat/daemon/agents": 2300,
     "substrat/daemon/chats": 350,
-    "substrat/daemon/clones": 3800,
+    "substrat/daemon/clones": 3650,
     "substrat/daemon/families": 1650,
     "substrat/daemon/kernel": 1550,
     "substrat/daemon/network": 1000,
@@ -42,7 +42,7 @@ ROOMS: dict[str, int] = {
     "substrat/daemon/turns": 2500,
     "substrat/daemon/workspaces": 2100,
     "substrat/demo": 400,
-    "substrat/inside": 1900,
+    "substrat/inside": 1890,
     "substrat/protocol": 700,
     "substrat/standin": 2150,
     "substrat/web": 850,
@@ -52,7 +52,6 @@ ROOMS: dict[str, int] = {
 """The most lines of code of each room."""
 LONGEST_FILE = 480
 LONG_FILES: dict[str, int] = {
-    "substrat/daemon/clones/repository.py": 481,
     "substrat/protocol/objects.py": 561,
     "tests/core/programs/cursor/test_dialects.py": 491,
     "tests/core/programs/cursor/test_stream.py": 539,

@@ -43,6 +43,8 @@ _FOLLOWED = frozenset({
 """Settings of a person's that decide how git in a sandbox merges, and what it takes for a change."""
 _CRUD = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 """git takes these from both ends of names and addresses (ident.c)."""
+_SUBSTRAT = "Substrat <substrat@localhost>"
+"""The author of commits of uncommitted files."""
 FORMS = {"lfs": b"version https://git-lfs.github.com/spec/", "git-crypt": b"\0GITCRYPT\0"}
 """How a file begins in a repository that its filter has been applied to, by the filter's name."""
 
@@ -128,6 +130,23 @@ def person(name: str, address: str) -> str:
     return f"{bare} <{place}>"
 
 
+class NamesGiven(NamedTuple):
+    """The names of the agents of a family, and the variables that one of them was given."""
+
+    family: tuple[str, ...]
+    variables: Mapping[str, str]
+
+    def people(self, settings: GitSettings) -> frozenset[str]:
+        """Return the names that commits of the person's and of these agents' have unless they choose others."""
+        names, addresses = (
+            {own, *(self.variables.get(f"GIT_{role}_{part}", own) for role in ("AUTHOR", "COMMITTER"))}
+            for part, own in (("NAME", settings.name), ("EMAIL", settings.email))
+        )
+        chosen = (person(name, address) for name in names for address in addresses)
+        own = (f"{name} <{name}@localhost>" for name in self.family)  # where the person's git has no name
+        return settings.people.union(own, chosen, (_SUBSTRAT,))
+
+
 class Programs(NamedTuple):
     """Judges programs.
 
@@ -199,13 +218,7 @@ def mergers(settings: GitSettings, programs: Programs) -> dict[str, str]:
 
 
 def unrun_mergers(selected: Mapping[str, str], settings: GitSettings, programs: Programs) -> str:
-    """Say for which file in conflict a merge driver wasn't run that may not run; empty: for none.
-
-    Args:
-        selected: the merge driver that attributes name for each file.
-        settings: the person's settings.
-        programs: judges their programs.
-    """
+    """Say for which file in conflict a merge driver wasn't run that may not run; empty: for none."""
     plain = {name for name, command in settings.mergers.items() if programs.is_plain(command)}
     found = [(path, name) for path, name in selected.items() if name in settings.mergers.keys() - plain]
     if not found:
@@ -241,13 +254,7 @@ def doubtful(selected: Mapping[str, str], settings: GitSettings, programs: Progr
 
 
 def refusal(selected: Iterable[Selected], settings: GitSettings, programs: Programs) -> str | None:
-    """Say why files can't be written to a checkout as the person's own git would; None: they can.
-
-    Args:
-        selected: the files that attributes name filters for.
-        settings: the person's settings.
-        programs: judges their programs.
-    """
+    """Say why files can't be written to a checkout as the person's own git would; None: they can."""
     for one in selected:
         commands = settings.filters.get(one.filter, ())
         if one.path.startswith("-") and any("%f" in command and " -- " not in command for command in commands):

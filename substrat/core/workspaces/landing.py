@@ -175,10 +175,6 @@ def suspects(files: Iterable[ChangedFile], around: Surroundings) -> tuple[Suspec
     """Return the files of a landing that a person must look at.
 
     A deleted file needs no look, unless it decides about others: without `.gitattributes` a secret is committed as it is.
-
-    Args:
-        files: the files that the landing changes.
-        around: the merged files beside them.
     """
     marked = _marked(around)
     reasons = ((file.path, _reason(file, around.links, marked)) for file in files)
@@ -288,14 +284,7 @@ def listed(held: Sequence[Suspect]) -> tuple[str, str]:
 
 
 def command(name: str, landing: Landing, usual: str | None, accepting: str) -> str:
-    """Return the command that asks for a landing once more, of what was looked at.
-
-    Args:
-        name: the agent's name.
-        landing: the landing.
-        usual: the branch that its work lands in unless another one is named.
-        accepting: the options that accept files, and say at which head.
-    """
+    """Return the command that asks for a landing once more, of what was looked at."""
     more = [accepting] if accepting else []
     if landing.target != usual:
         more.append(f"--into {shlex.quote(landing.target)}")

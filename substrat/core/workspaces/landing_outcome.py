@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces.checks import Check
+from substrat.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.landing import Landing, Suspect
+    from substrat.core.workspaces.standing import Standing
 
 LANDED = "landed"
 NOTHING = "nothing"
@@ -82,13 +85,7 @@ def of(landing: Landing, waits: str | None = None, step: str | None = None) -> O
 
 
 def waits_for(turns: Sequence[str], commands: Sequence[str], checkout: str) -> str:
-    """Say that a landing waits until no sandbox runs that can write in its checkout.
-
-    Args:
-        turns: the names of the agents whose turns run.
-        commands: the names of those in whose sandboxes only commands of a person's run.
-        checkout: the checkout.
-    """
+    """Say that a landing waits until no sandbox runs that can write in its checkout."""
     who = [f"{listed(turns)} {'works' if len(turns) == 1 else 'work'} in {checkout}"] if turns else []
     if commands:
         who.append(f"a command that can write in {checkout} runs in the sandbox of {listed(commands)} (`substratctl exec`)")
@@ -112,6 +109,33 @@ def uncommitted(files: int) -> str:
     return f"; {files} uncommitted file{'s stay' if files != 1 else ' stays'} in its clone" if files else ""
 
 
+def known(clone: Clone, landing: Landing, found: Standing, head: str) -> Outcome | None:
+    """Return the outcome of work that the branch has already; None: it lacks some of it, or is to be made.
+
+    Raises:
+        NotFound: the clone's own branch isn't there any more.
+    """
+    has_all = f"{landing.target} has all of {clone.name}'s"
+    if found.tip is None:
+        if clone.base is not None and landing.target == clone.target:
+            mend = "`--into BRANCH` names another"
+            raise NotFound(f"there is no branch {landing.target} in {clone.repository}: {mend}")
+        return None
+    if landing.intended is not None and found.has_intended:
+        return landed(clone, landing, landing.intended, landing.intended_head or head)
+    if found.has_work(clone, head):
+        return Outcome(NOTHING, f"{has_all} commits already{uncommitted(clone.kept.files)}")
+    if found.has_content:
+        return Outcome(NOTHING, f"{has_all} changes already{uncommitted(clone.kept.files)}", head=head)
+    return None
+
+
+def landed(clone: Clone, landing: Landing, commit: str, head: str) -> Outcome:
+    """Return the outcome of work that has landed as a commit."""
+    rest = uncommitted(clone.kept.files)
+    return Outcome(LANDED, f"{clone.name}'s work is in {landing.target} at {commit[:12]}{rest}", commit, head=head)
+
+
 def conflict(name: str, target: str, files: tuple[str, ...], why: str = "") -> Outcome:
     """Return the outcome of work that conflicts with its branch; `why` says more, or nothing."""
     more = f" ({why})" if why else ""
@@ -128,15 +152,7 @@ def pointers(top: str, paths: Sequence[str]) -> str | None:
 
 
 def held(name: str, usual: str | None, landing: Landing, head: str, suspects: Sequence[Suspect]) -> Outcome:
-    """Return the outcome of work that a person must look at first.
-
-    Args:
-        name: the agent's name.
-        usual: the branch that its work lands in unless another one is named.
-        landing: the landing.
-        head: the agent's head.
-        suspects: the files that must be looked at; none: it is another commit than the one that was looked at.
-    """
+    """Return the outcome of work that a person must look at first: some files of it, or with none another commit."""
     named, options = decisions.listed(suspects)
     accepting = f"{options} --at {head[:_SHORT]}".strip()
     moved_on = landing.at is not None and not head.startswith(landing.at)

@@ -84,16 +84,19 @@ class Closures:
             and overlap.writes_in(self._registry.claim(agent), places)
         ]
 
-    async def unused(self, places: Places, tell: Callable[[list[User]], None]) -> None:
-        """Wait until no sandbox runs that can write in some closed directories.
+    async def unused(self, places: Places, tell: Callable[[list[User]], None]) -> bool:
+        """Wait until no sandbox runs that can write in some closed directories; say whether there was one.
 
         Args:
             places: the directories.
             tell: is given the agents of which such sandboxes run, at each change of any agent; it may raise an error.
         """
+        has_waited = False
         while found := self.users(places):
             tell(found)
+            has_waited = True
             await self._changed.wait()
+        return has_waited
 
     @asynccontextmanager
     async def entered(self, agent: Agent) -> AsyncIterator[None]:

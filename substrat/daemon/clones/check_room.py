@@ -81,14 +81,7 @@ _RUN = f'set -a; . {_VARIABLES}; set +a; exec 2>&1; exec "$@"'
 
 @attrs.define(kw_only=True, eq=False)
 class CheckRoom:
-    """Runs the checks of one daemon.
-
-    Args:
-        state: the agents, and the places of their files.
-        sandboxes: knows how sandboxes are made here.
-        git: runs git.
-        setting_up: sets rooms up.
-    """
+    """Runs the checks of one daemon."""
 
     _state: State
     _sandboxes: Sandboxes
@@ -97,12 +90,6 @@ class CheckRoom:
 
     async def check(self, agent: Agent, clone: Clone, commit: str, command: str) -> Check:
         """Run a command on a commit's files, while no sandbox can write in the clone.
-
-        Args:
-            agent: the agent.
-            clone: its clone.
-            commit: the commit, which is in the person's repository.
-            command: the command, for a shell.
 
         Raises:
             Refused: the files can't be put there, and the message is git's; or the disk is nearly full.
@@ -229,15 +216,9 @@ class CheckRoom:
         memory = host.memory(config.sandbox.memory) if config.sandbox.process_memory else None
         limits = host.limits(config.sandbox.open_files, config.sandbox.processes, memory)
         try:
+            unreadable = await self._sandboxes.preparer.unreadable.paths()
             done = await oneshot.run(
-                bubblewrap,
-                line,
-                mounts,
-                workdir,
-                await self._sandboxes.preparer.unreadable.paths(),
-                seconds,
-                limits=limits,
-                variables=variables,
+                bubblewrap, line, mounts, workdir, unreadable, seconds, limits=limits, variables=variables
             )
         except TookTooLong as late:
             return None, late.output

@@ -53,15 +53,7 @@ class Checkout(NamedTuple):
 
 @attrs.define(eq=False)
 class Checkouts:
-    """Makes working copies.
-
-    Args:
-        registry: the agents.
-        repositories: the users' repositories.
-        git: compares commits.
-        host: makes the copy.
-        own_places: returns the daemon's own directories.
-    """
+    """Makes working copies."""
 
     _registry: Registry
     _repositories: Repositories
@@ -94,7 +86,7 @@ class Checkouts:
             )
         own = await self._repositories.commit(clone.git_dir, f"refs/heads/{clone.target}") if clone.target else None
         own = own or await self._repositories.commit(clone.git_dir, "HEAD")
-        persons = await self._git.persons_git(clone, None, await self._git.names(clone, (head,)))
+        persons = await self._host.persons_git(clone.repository, await self._git.names(clone, (head,)))
         preview = await self._git.changes(clone, persons, own, head)
         if (refusal := await self._git.refusal(clone, persons, head, preview.selected)) is not None:
             raise Refused(f"no working copy of {clone.name}'s work is made: {refusal}")
@@ -110,8 +102,7 @@ class Checkouts:
             )
         with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
             await self._host.add_worktree(clone, persons.programs, path, head, has_begun=has_begun)
-        lfs = drivers.lfs_files(preview.selected, persons.settings)
-        lacking = landing_outcome.pointers(path, await trio.to_thread.run_sync(lfs_objects.without_object, path, lfs))
+        lacking = await lfs_objects.pointers((path, drivers.lfs_files(preview.selected, persons.settings)))
         return Checkout(
             MADE, path, head, (),
             f"{path} has {clone.name}'s work at {head[:12]}, on no branch; `git -C {shlex.quote(clone.repository)} "

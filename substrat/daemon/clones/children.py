@@ -35,15 +35,7 @@ _COMMIT = re.compile("[0-9a-f]{4,64}")
 
 @attrs.define(eq=False)
 class ChildPlaces:
-    """Chooses where children work.
-
-    Args:
-        registry: the agents.
-        layout: the daemon's directories.
-        repositories: the users' repositories.
-        wishes: checks the clones that are asked for.
-        keeping: keeps the work in clones.
-    """
+    """Chooses where children work."""
 
     _registry: Registry
     _layout: Layout
@@ -53,10 +45,6 @@ class ChildPlaces:
 
     async def choose(self, parent: Agent, call: SpawnAgent) -> ChildPlace:
         """Return where a new child works.
-
-        Args:
-            parent: the agent that asks.
-            call: its words.
 
         Raises:
             SubstratError: it can't work there.

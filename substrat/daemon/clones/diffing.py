@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
+
 from substrat.core.workspaces import diffs
 from substrat.errors import NotFound, Refused
 
@@ -38,15 +40,11 @@ class Difference(NamedTuple):
     cut: int = 0
 
 
+@attrs.define(eq=False)
 class Diffing:
-    """Compares kept work.
+    """Compares kept work."""
 
-    Args:
-        repositories: the users' repositories.
-    """
-
-    def __init__(self, repositories: Repositories) -> None:
-        self._repositories = repositories
+    _repositories: Repositories
 
     async def difference(
         self, clone: Clone, *, wip: bool = False, turn: int | None = None, with_text: bool = False
@@ -118,13 +116,8 @@ class Diffing:
 
     async def _numbered(self, clone: Clone, kind: str) -> dict[int, str]:
         """Return the commits of an agent's refs of a kind, `turns` or `before-restore`, by their numbers."""
-        listed = await self._git(clone, ("for-each-ref", "--format=%(objectname) %(refname)", clone.ref(kind)))
-        found = {}
-        for line in listed.decode("utf-8", "replace").splitlines():
-            commit, _, ref = line.partition(" ")
-            if (number := _NUMBER.search(ref)) is not None:
-                found[int(number[1])] = commit
-        return found
+        refs = await self._repositories.refs(clone.git_dir, clone.ref(kind))
+        return {int(number[1]): commit for ref, commit in refs.items() if (number := _NUMBER.search(ref)) is not None}
 
     async def _empty_tree(self, clone: Clone) -> str:
         return (await self._git(clone, ("hash-object", "-t", "tree", "/dev/null"))).decode().strip()
@@ -133,8 +126,7 @@ class Diffing:
         return await self._git(clone, ("diff", *_PLAIN, *options, older, newer, "--"))
 
     async def _git(self, clone: Clone, arguments: tuple[str, ...], fine: tuple[int, ...] = (0,)) -> bytes:
-        mounts = self._repositories.reading(clone.git_dir)
-        return await self._repositories.sandbox.git(arguments, mounts, clone.git_dir, seconds=_SECONDS, fine=fine)
+        return await self._repositories.ask(clone.git_dir, "git", *arguments, seconds=_SECONDS, fine=fine)
 
 
 def _at_turn(clone: Clone, kept: dict[int, str], turn: int) -> str:

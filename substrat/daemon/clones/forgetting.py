@@ -10,6 +10,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import structlog
 import trio
 
@@ -17,6 +18,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.workspaces import left_refs as decisions
 from substrat.core.workspaces.left_refs import LeftRefs
 from substrat.daemon.clones import refs_look
+from substrat.daemon.clones.pruning import GONE, STAYS, WOULD_GO, is_over
 from substrat.daemon.clones.repository import RefMoved
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import NotFound, Refused, SandboxFailed, SubstratError
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.forgetting")
 
-GONE, WOULD_GO, STAYS = "pruned", "would-go", "stays"
 _INTERVAL = 6 * 3600.0
 """Seconds between two looks at a repository: `clone.forget_days` counts days."""
 _SECONDS = 120.0
@@ -78,20 +79,15 @@ class _Seen(NamedTuple):
         return decisions.going(self.refs, self.look, has_clone=self.clone is not None, unlanded=unlanded)
 
 
+@attrs.define(eq=False)
 class Forgetting:
-    """Deletes refs of agents that are over, for one daemon.
+    """Deletes refs of agents that are over, for one daemon."""
 
-    Args:
-        registry: the agents.
-        repositories: the users' repositories.
-        being_given: the names that agents are just given, whose refs are made before.
-    """
-
-    def __init__(self, registry: Registry, repositories: Repositories, being_given: Collection[str]) -> None:
-        self._registry = registry
-        self._repositories = repositories
-        self._being_given = being_given
-        self._looked_at: dict[str, float] = {}
+    _registry: Registry
+    _repositories: Repositories
+    _being_given: Collection[str]
+    """The names that agents are just given, whose refs are made before."""
+    _looked_at: dict[str, float] = attrs.field(init=False, factory=dict)
 
     # When asked
 
@@ -169,11 +165,9 @@ class Forgetting:
 
     async def _look(self, common: str) -> list[_Seen]:
         """Look at the refs of the agents of a repository that are over, and note since when their work has landed."""
-        refs = await refs_look.refs_by_name(self._repositories.sandbox, self._repositories, common)
+        refs = await refs_look.refs_by_name(self._repositories, common)
         over = self._over(common, refs)
-        looks = await refs_look.look(
-            self._repositories.sandbox, self._repositories, common, [left for left, _ in over.values()]
-        )
+        looks = await refs_look.look(self._repositories, common, [left for left, _ in over.values()])
         now = self._registry.now()
         seen = [
             _Seen(decisions.noted(left, looks[name], now), clone, refs[name], looks[name])
@@ -189,7 +183,7 @@ class Forgetting:
         clones = [clone for clone in store.clones() if clone.git_dir == common]
         notes = {one.name: one for one in store.left_refs() if one.git_dir == common}
         living = {*self._being_given, *(clone.former_name for clone in clones)}
-        living |= {clone.name for clone in clones if not self._is_over(clone)}
+        living |= {clone.name for clone in clones if not is_over(self._registry, clone)}
         recorded = {clone.name: clone for clone in clones}
         repository = next((clone.repository for clone in clones), None)
         repository = repository or next((note.repository for note in notes.values()), common)
@@ -201,10 +195,6 @@ class Forgetting:
                 note = notes.get(name, new)
                 found[name] = (note if clone is None or note.since is not None else new, clone)
         return found
-
-    def _is_over(self, clone: Clone) -> bool:
-        agent = self._registry.get(clone.agent)
-        return agent is None or agent.phase == Phase.ENDED
 
     async def _delete(self, seen: _Seen, gone: Mapping[str, str]) -> None:
         """Delete refs that name the same commits as when they were looked at; raises `SandboxFailed`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
 import msgspec
 
 from sandbox import host
@@ -36,19 +37,13 @@ class GitFailed(SandboxFailed):
     """Git said no; the message is its own last line."""
 
 
+@attrs.define(eq=False)
 class GitSandbox:
-    """Runs programs on named mounts.
+    """Runs programs on named mounts."""
 
-    Args:
-        find_bubblewrap: returns bubblewrap.
-        unreadable: returns the paths of the operating system that are hidden.
-    """
-
-    def __init__(
-        self, find_bubblewrap: Callable[[], Awaitable[Bubblewrap]], unreadable: Callable[[], Awaitable[tuple[str, ...]]]
-    ) -> None:
-        self._find_bubblewrap = find_bubblewrap
-        self._unreadable = unreadable
+    _find_bubblewrap: Callable[[], Awaitable[Bubblewrap]]
+    _unreadable: Callable[[], Awaitable[tuple[str, ...]]]
+    """Returns the paths of the operating system that are hidden."""
 
     async def run(
         self,
@@ -61,16 +56,10 @@ class GitSandbox:
         variables: Mapping[str, str] | None = None,
         outlives: bool = False,
     ) -> OneshotResult:
-        """Run a program and return its exit status and output.
+        """Run a program, and return its exit status and output.
 
-        Args:
-            command: the program and its arguments.
-            mounts: all that it sees besides the operating system.
-            workdir: where it starts.
-            seconds: how long it may take.
-            file_bytes: the largest file that it may write.
-            variables: further variables of its environment.
-            outlives: whether it goes on where the daemon is killed (`oneshot.run`).
+        The mounts are all that it sees besides the operating system. One that `outlives` the daemon goes on when that is
+        killed.
 
         Raises:
             SandboxFailed: it couldn't be started, took too long or printed too much.
@@ -86,40 +75,6 @@ class GitSandbox:
             variables={**_ALONE, **tame_git.variables(tame_git.AGENTS), **given}, outlives=outlives,
         )  # fmt: skip
 
-    async def git(
-        self,
-        arguments: tuple[str, ...],
-        mounts: tuple[Mount, ...],
-        git_dir: str,
-        *,
-        seconds: float = 60.0,
-        file_bytes: int = _FILE_BYTES,
-        variables: Mapping[str, str] | None = None,
-        fine: tuple[int, ...] = (0,),
-    ) -> bytes:
-        """Run git on a git directory and return its output.
-
-        Args:
-            arguments: git's arguments.
-            mounts: all that it sees besides the operating system.
-            git_dir: the git directory, as seen from inside.
-            seconds: how long it may take.
-            file_bytes: the largest file that it may write.
-            variables: further variables of its environment.
-            fine: the exit statuses that are no failure.
-
-        Raises:
-            GitFailed: it ended with another exit status.
-            SandboxFailed: it couldn't be started, took too long or printed too much.
-        """
-        done = await self.run(
-            ("git", *arguments), mounts, seconds=seconds, file_bytes=file_bytes,
-            variables={"GIT_DIR": git_dir, **(variables or {})},
-        )  # fmt: skip
-        if done.status not in fine:
-            raise GitFailed(said(done))
-        return done.output
-
 
 def said(done: OneshotResult) -> str:
     """Return a program's last complaint as one line of printable characters; git's advice below it is left out."""
@@ -130,9 +85,5 @@ def said(done: OneshotResult) -> str:
 
 
 def clone_program(request: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
-    """Return the command that does a task on a clone in a sandbox, and the mounts that it needs.
-
-    Args:
-        request: the task and its further members (`substrat.inside.clone.main`).
-    """
+    """Return the command that does a task on a clone in a sandbox, and the mounts that it needs."""
     return inside(main, msgspec.json.encode(request).decode())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from substrat.core.workspaces import branch_holders, drivers, landing_outcome
+from substrat.daemon.clones import persons_git
 from substrat.daemon.clones.repository import NOTHING, RefMoved
 from substrat.daemon.kernel import descriptors, helper
 from substrat.daemon.sandboxes import build_spec, tame_git
@@ -26,8 +27,7 @@ from substrat.inside.branch.job import Job
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Collection, Iterable, Mapping
     from subprocess import CompletedProcess
 
     from substrat.core.workspaces.branch_holders import Holder
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.drivers import GitSettings, Programs
     from substrat.core.workspaces.landing import Landing
     from substrat.daemon.clones.moving import BranchMover, Ready
+    from substrat.daemon.clones.persons_git import PersonsGit
     from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.workspaces.git_places import GitPlaces
     from substrat.inside.branch.job import Answer
@@ -62,19 +63,13 @@ class Move(NamedTuple):
 
 
 class HostGit:
-    """Runs git on the host.
-
-    Args:
-        repositories: the users' repositories.
-        environ: the daemon's own environment.
-        mover: moves a branch where it is checked out.
-    """
+    """Runs git on the host."""
 
     def __init__(self, repositories: Repositories, environ: Mapping[str, str], mover: BranchMover) -> None:
         self._repositories = repositories
         wanted = {"PATH", "HOME", "XDG_CONFIG_HOME", "LANG"}
         self._environ = {name: value for name, value in environ.items() if name in wanted}
-        self._mover = mover
+        self.mover = mover
 
     async def checkout(self, clone: Clone, branch: str, holders: Iterable[Holder]) -> GitPlaces | None:
         """Return where a branch is checked out, None when it is nowhere; raises `Conflict` if it can't be moved there.
@@ -101,24 +96,13 @@ class HostGit:
             )
         return found
 
-    def ready(self, landing: Landing) -> AbstractAsyncContextManager[Ready]:
-        """Start the program that moves the branch where it is checked out, before it is known whether it moves."""
-        return self._mover.ready(landing.id)
-
     async def move(
         self, clone: Clone, landing: Landing, move: Move, places: GitPlaces | None, ready: Ready | None = None
     ) -> str | None:
-        """Move a branch from one commit to another.
+        """Move a branch from one commit to another, also where it is checked out, if no sandbox can write there.
 
         Returns:
             None, or a sentence for the person: the branch has moved, and the index couldn't follow.
-
-        Args:
-            clone: the clone.
-            landing: the landing.
-            move: what moves.
-            places: where the branch is checked out, in which no sandbox can write; None: it is nowhere.
-            ready: the program that moves it there, if it was started before.
 
         Raises:
             RefMoved: it has another value by now.
@@ -158,11 +142,6 @@ class HostGit:
     async def settle(self, landing: Landing, move: Move, places: GitPlaces) -> None:
         """End a move that was begun and didn't end: its files stay where the branch has moved, and go back where it hasn't.
 
-        Args:
-            landing: the landing.
-            move: what was to move.
-            places: where, as before.
-
         Raises:
             Conflict: it can't be ended now.
         """
@@ -175,14 +154,14 @@ class HostGit:
     ) -> Answer:
         settings = {**await self._quiet(places.top, move.programs), f"branch.{landing.target}.mergeOptions": ""}
         job = Job(-1, str(landing.id), places.top, places.own, landing.target, move.tip or "", move.commit)
-        return await self._mover.run(how, job, self._environment(places.top, settings), ready)
+        return await self.mover.run(how, job, self._environment(places.top, settings), ready)
 
-    async def end_of_earlier_move(self, landing: int) -> None:
-        """Wait until the git has ended that a killed daemon started to move the branch; one that hangs is killed."""
-        await self._mover.end_of_earlier(landing)
+    async def persons_git(self, directory: str, names: Collection[str]) -> PersonsGit:
+        """Return the person's git configuration in a checkout; raises `Conflict` where git can't read it."""
+        environ = {**self._environ, "PATH": self._path_for(directory)}
+        return persons_git.found_in(directory, await self._settings(directory), names, environ)
 
-    async def settings(self, directory: str) -> GitSettings:
-        """Return what the person's git is configured to do in a checkout; raises `Conflict` where git can't say."""
+    async def _settings(self, directory: str) -> GitSettings:
         done = await self._run_on_host(directory, ("config", "--list", "-z", "--show-scope", "--includes"))
         if done.returncode:
             words = " ".join(done.stderr.decode("utf-8", "replace").split())
@@ -191,16 +170,13 @@ class HostGit:
 
     async def _quiet(self, directory: str, programs: Programs) -> dict[str, str]:
         """Return the settings under which git runs no filter but those that may run, and those without a network."""
-        settings = await self.settings(directory)
+        settings = await self._settings(directory)
         return {**drivers.quiet_filters(settings, programs), **drivers.lfs_offline(settings)}
 
     async def has_begun(self, clone: Clone, path: str, commit: str) -> bool:
         """Say whether a daemon that was killed has begun to make a linked worktree there, of the same commit."""
-        done = await self._repositories.sandbox.run(
-            ("git", "worktree", "list", "--porcelain", "-z"), self._repositories.reading(clone.git_dir),
-            variables={"GIT_DIR": clone.git_dir},
-        )  # fmt: skip
-        return os.fsencode(f"worktree {path}\0HEAD {commit}\0detached\0locked {_BEING_MADE}\0") in done.output
+        listed = await self._repositories.ask(clone.git_dir, "git", "worktree", "list", "--porcelain", "-z")
+        return os.fsencode(f"worktree {path}\0HEAD {commit}\0detached\0locked {_BEING_MADE}\0") in listed
 
     async def add_worktree(self, clone: Clone, programs: Programs, path: str, commit: str, *, has_begun: bool) -> None:
         """Make a linked worktree of the user's repository at a commit, on no branch; raises `Conflict` if git refuses.
@@ -230,7 +206,7 @@ class HostGit:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise Conflict(f"git can't make {path}: {' '.join(line.strip() for line in lines[-3:])}")
 
-    def path_for(self, directory: str) -> str:
+    def _path_for(self, directory: str) -> str:
         """Return the directories in which programs are looked for: none that files of a checkout decide about."""
         entries = self._environ.get("PATH", build_spec.PATH).split(":")
         return ":".join(one for one in entries if os.path.isabs(one) and not is_within(os.path.realpath(one), directory))
@@ -238,7 +214,7 @@ class HostGit:
     def _environment(self, directory: str, settings: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a git in a checkout."""
         tame = tame_git.variables({**tame_git.PERSONS, **settings})
-        return {**self._environ, "PATH": self.path_for(directory), **_QUIET, **drivers.LFS_OFFLINE, **tame}
+        return {**self._environ, "PATH": self._path_for(directory), **_QUIET, **drivers.LFS_OFFLINE, **tame}
 
     async def _run_on_host(
         self, directory: str, arguments: tuple[str, ...], settings: Mapping[str, str] | None = None

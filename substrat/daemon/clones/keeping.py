@@ -22,9 +22,10 @@ import trio
 from msgspec import Meta
 
 from sandbox.spec import Bind
+from substrat.core.workspaces import holders, work
 from substrat.core.workspaces.clone_life import WITH_TREE
 from substrat.core.workspaces.clones import Kept, OnlyHere
-from substrat.daemon.clones import holders, lfs_objects
+from substrat.daemon.clones import lfs_objects
 from substrat.daemon.clones.git_sandbox import GitFailed, clone_program, said
 from substrat.daemon.clones.repository import Room, TooMuch
 from substrat.daemon.sandboxes import build_spec, clone_mounts
@@ -38,7 +39,7 @@ from substrat.inside.clone.main import TOO_LARGE
 from substrat.inside.clone.status import STATUS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
@@ -55,8 +56,6 @@ _Commits = tuple[str | None, str | None, str | None]
 """HEAD's, that of the uncommitted files and that of the other branches and stashes (`Report`)."""
 Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
-
-
 Name = Annotated[str, Meta(max_length=300)]
 
 
@@ -80,14 +79,7 @@ class Report(msgspec.Struct, frozen=True):
 
 @attrs.define(eq=False)
 class Keeping:
-    """Keeps the work of one daemon's clones.
-
-    Args:
-        registry: the agents.
-        repositories: the users' repositories.
-        layout: the daemon's directories.
-        home: the user's home.
-    """
+    """Keeps the work of one daemon's clones."""
 
     _registry: Registry
     _repositories: Repositories
@@ -179,10 +171,22 @@ class Keeping:
         if after.kept.head == clone.kept.head:
             return after  # an ancestor whose head moves on asks itself
         try:
-            await holders.note(self._registry, self._repositories, after)
+            await self._note_holders(after)
         except SubstratError as problem:
             log.warning("which ancestor has an agent's commits isn't known", agent=clone.name, problem=problem.message)
         return after
+
+    async def _note_holders(self, clone: Clone) -> None:
+        """Note who has the commits of a clone that was kept, and of which descendants its agent has the commits."""
+        agent = self._registry.get(clone.agent)
+        if agent is None:
+            return
+        above, below = self._registry.lineage(agent)[1:], (one.id for one in self._registry.family(agent)[1:])
+        sides = ([found for one in ids if (found := self._registry.clone_of(one)) is not None] for ids in (above, below))
+        if asked := holders.pairs(clone, *sides):
+            heads = [(str(lower.kept.head), str(upper.kept.head)) for lower, upper in asked]
+            answers = await self._repositories.contained(clone.git_dir, heads)
+            await until_stored(partial(self._record_holders, holders.settled(asked, answers)))
 
     async def _keep(self, clone: Clone, turn: int | None, *, is_last: bool = False, takes_asides: bool = True) -> Kept:
         """Keep a clone's work and return it; raises `SubstratError`."""
@@ -331,12 +335,22 @@ class Keeping:
             change.put_any_clone(after)
             if kept.last != now.kept.last:
                 unreadable = kept.only_here.unreadable
-                text = describe(after) + (f"; {unreadable} can't be read and aren't kept" if unreadable else "")
+                text = f"{work.describe(after) or 'no work of its own'}; in {after.ref('asides' if kept.asides else 'wip')}"
+                text += f"; {unreadable} can't be read and aren't kept" if unreadable else ""
                 change.record(DaemonEvent(clone.agent, during, "clone:kept", text))
             if unkept is not None:
                 text = f"its work couldn't be kept: {unkept}; they stay in its clone"
                 change.record(DaemonEvent(clone.agent, during, "clone:not-kept", text))
         return after
+
+    def _record_holders(self, found: Sequence[Clone]) -> None:
+        """Record the holders that have changed; of a head that has moved on meanwhile it counts for nothing."""
+        now = [(self._registry.clone_of(one.agent), one) for one in found]
+        after = [(old, replace(old, held_by=one.held_by, held_head=one.held_head)) for old, one in now if old is not None]
+        if changed := [new for old, new in after if new.holder != old.holder]:
+            with self._registry.change("clone kept") as change:
+                for clone in changed:
+                    change.put_any_clone(clone)
 
     def _note_failure(self, clone: Clone, turn: tuple[str, int] | None, reason: str, text: str) -> Clone:
         now = self._registry.clone_of(clone.agent)
@@ -356,17 +370,6 @@ def _too_much(clone: Clone, most: int, *, is_slow: bool) -> str:
         f"its objects unfold to more than `clone.bundle_bytes` lets through, {most >> 20} MiB: raise that, or have large "
         f"files ignored or removed"
     )
-
-
-def describe(clone: Clone) -> str:
-    """Say what was kept: `2 commits ahead at 1234567890ab, 3 uncommitted files`."""
-    kept = clone.kept
-    at = f" at {kept.head[:12]}" if kept.head is not None else ""
-    commits = "1 commit" if kept.ahead == 1 else f"{kept.ahead} commits"
-    files = "1 uncommitted file" if kept.files == 1 else f"{kept.files} uncommitted files"
-    aside = "".join(f", {number} on {name}" for name, number in kept.branches)
-    stashes = ("", ", 1 stash")[kept.stashes] if kept.stashes < 2 else f", {kept.stashes} stashes"
-    return f"{commits} ahead{at}, {files}{aside}{stashes}; in {clone.ref('asides' if kept.asides else 'wip')}"
 
 
 def _turn_of(ref: str) -> float:

@@ -8,43 +8,33 @@ daemon, and so do their outcomes, for a day.
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import attrs
 import structlog
 import trio
 
-from substrat.core.workspaces import checks, drivers, landing_outcome
-from substrat.core.workspaces import landing as decisions
-from substrat.core.workspaces.landing_outcome import (
-    FINE,
-    LANDED,
-    NOTHING,
-    QUEUED,
-    REFUSED,
-    Outcome,
-    uncommitted,
-)
+from substrat.core.workspaces import checks, landing_outcome
+from substrat.core.workspaces.drivers import NamesGiven
+from substrat.core.workspaces.landing_outcome import FINE, NOTHING, QUEUED, REFUSED, Outcome, uncommitted
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.clones import lfs_objects
 from substrat.daemon.clones.host_git import Move
 from substrat.daemon.clones.landing_git import Conflicting
 from substrat.daemon.clones.landing_records import REMOVED, LandingRecords
-from substrat.daemon.clones.repository import CloneState, RefMoved
+from substrat.daemon.clones.repository import RefMoved
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.workspaces import git_places
-from substrat.errors import Conflict, NotFound, Refused, SubstratError
+from substrat.errors import Conflict, Refused, SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from substrat.core.agents.records import Agent
-    from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.landing import Landing
     from substrat.core.workspaces.standing import Standing
@@ -52,10 +42,9 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.clones.check_room import CheckRoom
     from substrat.daemon.clones.host_git import HostGit
-    from substrat.daemon.clones.landing_git import LandingGit
+    from substrat.daemon.clones.landing_git import LandingGit, Looked
     from substrat.daemon.clones.moving import Ready
-    from substrat.daemon.clones.persons_git import PersonsGit
-    from substrat.daemon.clones.repository import Repositories
+    from substrat.daemon.clones.repository import CloneState, Repositories
     from substrat.daemon.families.queue import Queue
     from substrat.daemon.workspaces.git_places import GitPlaces
 
@@ -63,45 +52,15 @@ log = structlog.get_logger("substrat.landing")
 
 _TRIES = 3
 """How often a landing is previewed anew because the branch moved meanwhile: somebody else is landing there too."""
-_UNSIGNED = "commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned"
-_SUBSTRAT = "Substrat <substrat@localhost>"
-"""The author of commits of uncommitted files."""
+_FIRST = "the work of {} lands in {} first"
+"""Why no sandbox begins that can write in a checkout."""
 _KEPT_SECONDS = 86_400.0
 """How long an outcome is kept: a client that hasn't heard the answer asks again; the inbox has what needs a person."""
 
 
-class _Looked(NamedTuple):
-    """A landing that was looked at.
-
-    Args:
-        move: the move.
-        checkout: where the branch is checked out.
-        notes: sentences for the person.
-        check: what a check has said.
-        lfs: the files that git-lfs is to write.
-        state: how the clone's kept work stands when the branch has moved; None: the branch isn't its clone's.
-    """
-
-    move: Move
-    checkout: GitPlaces | None
-    notes: tuple[str, ...]
-    check: Check | None
-    lfs: Sequence[str]
-    state: CloneState | None
-
-
 @attrs.define(kw_only=True, eq=False)
 class Landings:
-    """Lands work, in order.
-
-    Args:
-        registry: the agents.
-        repositories: the users' repositories.
-        git: git's part of it before the branch moves.
-        host: moves the branch.
-        room: runs checks.
-        queue: lets them begin.
-    """
+    """Lands work, in order."""
 
     _registry: Registry
     _repositories: Repositories
@@ -168,11 +127,8 @@ class Landings:
             clone = self._registry.clone_of(landing.agent)
             if landing.intended_in is not None and clone is not None:
                 stack = self._taken_up[landing.id] = ExitStack()
-                stack.enter_context(self._closing(clone, landing.intended_in))
-
-    def _closing(self, clone: Clone, top: str) -> AbstractContextManager[None]:
-        reason = f"the work of {clone.name} lands in {top} first"
-        return self._registry.closures.closing((top, clone.git_dir), reason)
+                places, reason = (landing.intended_in, clone.git_dir), _FIRST.format(clone.name, landing.intended_in)
+                stack.enter_context(self._registry.closures.closing(places, reason))
 
     async def run(self) -> None:
         """Decide landings until cancelled."""
@@ -240,7 +196,7 @@ class Landings:
 
     async def _settle(self, clone: Clone, landing: Landing) -> None:
         """End what a daemon has left that ended, or was killed, while it moved the branch where it is checked out."""
-        await self._host.end_of_earlier_move(landing.id)
+        await self._host.mover.end_of_earlier(landing.id)
         if landing.intended is None or landing.intended_in is None:
             return
         try:
@@ -249,7 +205,7 @@ class Landings:
             places = None  # the checkout is gone, and what was begun in it
         if places is not None and (places.top, places.common) == (landing.intended_in, clone.git_dir):
             commits = tuple(filter(None, (landing.intended_from, landing.intended)))
-            persons = await self._git.persons_git(clone, places, await self._git.names(clone, commits))
+            persons = await self._host.persons_git(places.top, await self._git.names(clone, commits))
             await self._host.settle(landing, Move(landing.intended, landing.intended_from, persons.programs), places)
         await until_stored(partial(self._records.note_settled, landing))
 
@@ -262,186 +218,84 @@ class Landings:
             The outcome, and how the kept work of that head stands now, where that is known.
         """
         git_places.check_there(clone.git_dir, agent.name)
-        async with AsyncExitStack() as closed:
-            return await self._land_closing(agent, clone, landing, closed)
-
-    async def _land_closing(
-        self, agent: Agent, clone: Clone, landing: Landing, closed: AsyncExitStack
-    ) -> tuple[Outcome, CloneState | None]:
-        head = clone.kept.head
-        rest = uncommitted(clone.kept.files)
+        head, rest = clone.kept.head, uncommitted(clone.kept.files)
         if head is None or head == clone.base:
             return Outcome(NOTHING, f"{agent.name} has no commits to land{rest}"), None
-        looked: _Looked | None = None
-        mover: Ready | None = None
+        looked: Looked | None = None
+        ready: Ready | None = None
         closed_for, moved = None, 0
-        while moved < _TRIES:
-            found = await self._git.standing(clone, landing, head)
-            tip = found.tip
-            if tip is None and clone.base is not None and landing.target == clone.target:
-                raise NotFound(f"there is no branch {landing.target} in {clone.repository}: `--into BRANCH` names another")
-            if tip is not None and (outcome := await self._known(agent, clone, landing, found, head)) is not None:
-                return outcome, None
-            try:
-                checkout = await self._host.checkout(clone, landing.target, found.holders)
-                if looked is None or (looked.move.tip, looked.checkout) != (tip, checkout):
-                    mover = mover or await self._started(clone, landing, checkout, closed)
-                    answer = await self._look(agent, clone, landing, head, found, checkout)
-                    if isinstance(answer, Outcome):
-                        return answer, None
-                    looked = answer
-                if checkout is not None and checkout != closed_for:
-                    closed_for = checkout
-                    if await self._close(clone, landing, checkout.top, closed):
-                        looked = None
-                        continue  # the branch, the checkout, or the person's configuration may be another by now
-                place = checkout.top if checkout is not None else None
-                self._steps[landing.id] = f"git moves {landing.target}"
-                await until_stored(partial(self._records.note_intended, landing, looked.move, head, place))
-                self._registry.points.before("branch moved")
-                ready, mover = mover, None
-                behind = await self._host.move(clone, landing, looked.move, checkout, ready)
-                self._registry.points.after("branch moved")
-                lacking = await self._lacking(looked)
-            except Conflicting as conflict:
-                outcome = landing_outcome.conflict(agent.name, landing.target, conflict.files, conflict.why)
-                return outcome._replace(head=head), None
-            except RefMoved:
-                moved += 1
-            else:
-                outcome = self._landed(agent, landing, looked.move.commit, head, rest)
-                notes = (*looked.notes, *filter(None, (behind, lacking)))
-                return outcome._replace(notes=notes, was=tip, check=looked.check), looked.state
-            await until_stored(partial(self._records.note_settled, landing))
+        async with AsyncExitStack() as closed:
+            while moved < _TRIES:
+                found = await self._git.standing(clone, landing, head)
+                if (known := landing_outcome.known(clone, landing, found, head)) is not None:
+                    if known.kind == NOTHING and known.head is not None:  # by other commits
+                        await until_stored(partial(self._records.note_content, agent.id, head, str(found.tip)))
+                    return known, None
+                try:
+                    checkout = await self._host.checkout(clone, landing.target, found.holders)
+                    places = (checkout.top, clone.git_dir) if checkout is not None else ()
+                    if looked is None or (looked.move.tip, looked.checkout) != (found.tip, checkout):
+                        # The program that moves the branch starts beside the look, unless a long check or turn comes first.
+                        is_soon = bool(places) and landing.check_command is None
+                        if ready is None and is_soon and not self._registry.closures.users(places):
+                            ready = await closed.enter_async_context(self._host.mover.ready(landing.id))
+                        answer = await self._look(agent, clone, landing, found, checkout)
+                        if isinstance(answer, Outcome):
+                            return answer, None
+                        looked = answer
+                    if checkout is not None and checkout != closed_for:
+                        closed_for = checkout
+                        closures, reason = self._registry.closures, _FIRST.format(clone.name, checkout.top)
+                        closed.enter_context(closures.closing(places, reason))
+                        sentence_of = partial(landing_outcome.waits_for, checkout=checkout.top)
+                        if await closures.unused(places, partial(self._tell_users, landing, sentence_of)):
+                            looked = None
+                            self._waiting.pop(landing.id, None)
+                            continue  # the branch, the checkout, or the person's configuration may be another by now
+                    self._steps[landing.id] = f"git moves {landing.target}"
+                    await until_stored(partial(self._records.note_intended, landing, looked.move, head, *places[:1]))
+                    self._registry.points.before("branch moved")
+                    given, ready = ready, None
+                    behind = await self._host.move(clone, landing, looked.move, checkout, given)
+                    self._registry.points.after("branch moved")
+                except Conflicting as conflict:
+                    outcome = landing_outcome.conflict(agent.name, landing.target, conflict.files, conflict.why)
+                    return outcome._replace(head=head), None
+                except RefMoved:
+                    moved += 1
+                else:
+                    notes = (*looked.notes, *filter(None, (behind, await lfs_objects.pointers(looked.lfs))))
+                    outcome = landing_outcome.landed(clone, landing, looked.move.commit, head)
+                    return outcome._replace(notes=notes, was=found.tip, check=looked.check), looked.state
+                await until_stored(partial(self._records.note_settled, landing))
         raise Refused(f"{landing.target} moved again and again while {agent.name}'s work was being landed: try again")
 
-    async def _started(
-        self, clone: Clone, landing: Landing, checkout: GitPlaces | None, stack: AsyncExitStack
-    ) -> Ready | None:
-        """Start the program that moves the branch, beside the look; None: a long check or turn comes first."""
-        if checkout is None or landing.check_command is not None:
-            return None
-        if self._registry.closures.users((checkout.top, clone.git_dir)):
-            return None
-        return await stack.enter_async_context(self._host.ready(landing))
-
-    async def _known(self, agent: Agent, clone: Clone, landing: Landing, found: Standing, head: str) -> Outcome | None:
-        """Return the outcome of work that the branch has already; None: it lacks some of it."""
-        rest = uncommitted(clone.kept.files)
-        if landing.intended is not None and found.has_intended:
-            return self._landed(agent, landing, landing.intended, landing.intended_head or head, rest)
-        if found.has_work(clone, head):
-            return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s commits already{rest}")
-        if found.has_content:
-            await until_stored(partial(self._records.note_content, agent.id, head, str(found.tip)))
-            return Outcome(NOTHING, f"{landing.target} has all of {agent.name}'s changes already{rest}", head=head)
-        return None
-
     async def _look(
-        self,
-        agent: Agent,
-        clone: Clone,
-        landing: Landing,
-        head: str,
-        found: Standing,
-        checkout: GitPlaces | None,
-    ) -> _Looked | Outcome:
-        """Return the move of a branch's tip that lands a head, previewed and checked; an outcome where it can't yet."""
+        self, agent: Agent, clone: Clone, landing: Landing, found: Standing, checkout: GitPlaces | None
+    ) -> Looked | Outcome:
+        """Return the move that lands the clone's head, looked at and checked; an outcome where it can't land yet."""
         self._steps[landing.id] = "its files are looked at"
-        persons = await self._git.persons_git(clone, checkout, found.names)
-        preview = await self._git.preview(clone, landing, persons, found, head)
-        commit = preview.commit
-        if (long := decisions.unwritable(preview.files)) is not None:
-            raise Refused(f"{agent.name}'s work can't be written to a disk: {long}")
-        if (refusal := await self._git.refusal(clone, persons, commit, preview.selected)) is not None:
-            by_hand = ("git", "-C", checkout.top if checkout is not None else clone.repository, "merge", clone.ref("head"))
-            raise Refused(
-                f"{agent.name}'s work isn't landed: {refusal}; after a look, and with {landing.target} checked out, "
-                f"`{shlex.join(by_hand)}` does it"
-            )
-        suspects = decisions.suspects(preview.files, preview.around)
-        is_seen = landing.at is None or head.startswith(landing.at)
-        check = None
-        held = decisions.unaccepted(suspects, landing.accepted if is_seen else ())
-        if held or not is_seen:
-            return landing_outcome.held(agent.name, clone.target, landing, head, held)
-        if landing.check_command is not None:
-            check = await self._checked(agent, clone, landing, (landing.check_command, commit))
-            if check.state == checks.FAILED:
-                return landing_outcome.failed_check(agent.name, head, check)
-        unsigned = (_UNSIGNED,) if persons.settings.signs and commit != head else ()
-        people = preview.people if persons.settings.name else ()
-        told = decisions.told(preview.files, people, self._known_people(agent, persons))
-        push = ("git", "-C", clone.repository, "push", *persons.settings.remotes[:1], landing.target)
-        is_new = found.tip is None and persons.settings.remotes
-        made = (f"the branch is new: `{shlex.join(push)}` publishes it",) if is_new else ()
-        move, lfs = Move(commit, found.tip, persons.programs), drivers.lfs_files(preview.selected, persons.settings)
-        stands = CloneState(None, head, preview.ahead, preview.behind, is_landed=True)
-        state = stands if landing.target == clone.target else None
-        return _Looked(move, checkout, (*unsigned, *told, *made), check, lfs, state)
-
-    async def _lacking(self, looked: _Looked) -> str | None:
-        """Say which files have landed as pointers of git-lfs's; None: none have."""
-        if looked.checkout is None or not looked.lfs:
-            return None
-        top = looked.checkout.top
-        try:
-            found = await trio.to_thread.run_sync(lfs_objects.without_object, top, looked.lfs)
-        except SubstratError as problem:
-            log.warning("which files are pointers of git-lfs's isn't known", reason=problem.message)
-            return None  # the branch has moved, which must be told
-        return landing_outcome.pointers(top, found)
-
-    async def _checked(self, agent: Agent, clone: Clone, landing: Landing, check: tuple[str, str]) -> Check:
-        """Run a check, a command on a commit, while no sandbox can write in the clone, whose files the check sees.
-
-        It takes room from turns only when it can begin: its own agent's turn may be the one that it waits for.
-        """
-        closures, (command, commit) = self._registry.closures, check
-        with closures.closing((clone.tree,), f"a check of {clone.name}'s work runs"):
-            await self._waited(landing, (clone.tree,), landing_outcome.waits_for_check)
+        family = (member.name for member in self._registry.family(self._registry.root_of(agent)))
+        variables = {**self._registry.config.agent.env, **dict(agent.settings.environment)}
+        looked = await self._git.looked_at(clone, landing, found, checkout, NamesGiven((*family, agent.name), variables))
+        if isinstance(looked, Outcome) or (command := landing.check_command) is None:
+            return looked
+        closures = self._registry.closures
+        with closures.closing((clone.tree,), f"a check of {clone.name}'s work runs"):  # it sees the clone's files
+            await closures.unused((clone.tree,), partial(self._tell_users, landing, landing_outcome.waits_for_check))
+            # Room is taken from turns only now: its own agent's turn may be the one that it has waited for.
             async with self._queue.checking(partial(self._tell_wait, landing)):
                 self._waiting.pop(landing.id, None)
                 self._steps[landing.id] = f"its check `{command}` runs"
-                return await self._room.check(agent, clone, commit, command)
+                check = await self._room.check(agent, clone, looked.move.commit, command)
+        if check.state == checks.FAILED:
+            return landing_outcome.failed_check(agent.name, str(clone.kept.head), check)
+        return looked._replace(check=check)
 
-    def _known_people(self, agent: Agent, persons: PersonsGit) -> frozenset[str]:
-        """Return the names that commits of an agent's, and of its family's, have unless they choose others."""
-        given = {**self._registry.config.agent.env, **dict(agent.settings.environment)}
-        names, addresses = (
-            {own, *(given.get(f"GIT_{role}_{part}", own) for role in ("AUTHOR", "COMMITTER"))}
-            for part, own in (("NAME", persons.settings.name), ("EMAIL", persons.settings.email))
-        )
-        chosen = (drivers.person(name, address) for name in names for address in addresses)
-        family = (member.name for member in self._registry.family(self._registry.root_of(agent)))
-        own = (f"{name} <{name}@localhost>" for name in (*family, agent.name))  # where the person's git has no name
-        return persons.settings.people.union(own, chosen, (_SUBSTRAT,))
-
-    async def _close(self, clone: Clone, landing: Landing, top: str, closed: AsyncExitStack) -> bool:
-        """Let no sandbox begin that can write in a checkout, and wait for the end of those that run, if there are any."""
-        closed.enter_context(self._closing(clone, top))
-        return await self._waited(landing, (top, clone.git_dir), partial(landing_outcome.waits_for, checkout=top))
-
-    async def _waited(
-        self, landing: Landing, places: tuple[str, ...], sentence_of: Callable[[list[str], list[str]], str]
-    ) -> bool:
-        """Wait until no sandbox runs that can write in closed directories, and say whether there was one.
-
-        Args:
-            landing: the landing that waits.
-            places: the directories.
-            sentence_of: says for whom it waits, given names of agents with turns and of those with commands of a person's.
-        """
-
-        def tell(users: list[User]) -> None:
-            turns = [user.name for user in users if user.has_turn]
-            self._tell_wait(landing, sentence_of(turns, [user.name for user in users if not user.has_turn]))
-
-        try:
-            await self._registry.closures.unused(places, tell)
-        finally:
-            has_waited = self._waiting.pop(landing.id, None) is not None
-        return has_waited
+    def _tell_users(self, landing: Landing, sentence_of: Callable[[list[str], list[str]], str], users: list[User]) -> None:
+        """Tell for whom a landing waits: agents with turns, and those in whose sandboxes commands of a person's run."""
+        turns = [user.name for user in users if user.has_turn]
+        self._tell_wait(landing, sentence_of(turns, [user.name for user in users if not user.has_turn]))
 
     def _tell_wait(self, landing: Landing, sentence: str) -> None:
         if self._registry.get(landing.agent) is None:
@@ -449,9 +303,6 @@ class Landings:
         if self._waiting.get(landing.id) != sentence:
             self._waiting[landing.id] = sentence
             self._tell_clients()
-
-    def _landed(self, agent: Agent, landing: Landing, commit: str, head: str, rest: str) -> Outcome:
-        return Outcome(LANDED, f"{agent.name}'s work is in {landing.target} at {commit[:12]}{rest}", commit, head=head)
 
     def _tell_clients(self) -> None:
         self._decided.set()

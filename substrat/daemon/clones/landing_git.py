@@ -7,34 +7,37 @@ moves the branch.
 from __future__ import annotations
 
 import os
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import trio
 
 from sandbox.spec import Bind
-from substrat.core.workspaces import diffs, drivers, standing
+from substrat.core.workspaces import diffs, drivers, landing_outcome, standing
+from substrat.core.workspaces import landing as decisions
 from substrat.core.workspaces.drivers import Selected
 from substrat.core.workspaces.landing import LandingMode, Surroundings
 from substrat.daemon.clones.git_sandbox import GitFailed, said
-from substrat.daemon.clones.persons_git import PersonsGitReader
-from substrat.daemon.clones.repository import HAS_CONTENT
+from substrat.daemon.clones.host_git import Move
+from substrat.daemon.clones.repository import HAS_CONTENT, CloneState
 from substrat.daemon.workspaces import git_programs
 from substrat.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from sandbox.spec import Mount
+    from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
     from substrat.core.workspaces.diffs import ChangedFile
-    from substrat.core.workspaces.drivers import GitSettings
+    from substrat.core.workspaces.drivers import GitSettings, NamesGiven
     from substrat.core.workspaces.landing import Landing
+    from substrat.core.workspaces.landing_outcome import Outcome
     from substrat.core.workspaces.standing import Standing
     from substrat.daemon.clones.host_git import HostGit
     from substrat.daemon.clones.persons_git import PersonsGit
     from substrat.daemon.clones.repository import Repositories
-    from substrat.daemon.sandboxes.oneshot import OneshotResult
     from substrat.daemon.workspaces.git_places import GitPlaces
 
 _STANDING = f'{HAS_CONTENT}{standing.SCRIPT}standing "$@"'
@@ -128,12 +131,14 @@ cat /tmp/commit /tmp/counts /tmp/files /tmp/filters /tmp/around /tmp/people
 # Prints the entries of some files of $1, an empty one, and how each begins, in hexadecimal digits.
 _BEGIN = """\
 commit=$1; shift
+export GIT_LITERAL_PATHSPECS=1
 git ls-tree -r -z "$commit" -- "$@" || exit
 printf '\\0'
 for id in $(git ls-tree -r --object-only "$commit" -- "$@")
 do git cat-file blob "$id" 2>/dev/null | head -c 64 | od -An -v -tx1 | tr -d ' \\n'; echo
 done
 """
+_UNSIGNED = "commit.gpgsign is set, and the daemon can't sign: the landing's own commit is unsigned"
 _PREVIEW_SECONDS = 300.0
 """git merges, and lists, some hundred thousand files in that time."""
 _AT_ONCE = 500
@@ -172,49 +177,81 @@ class Preview(NamedTuple):
     behind: int
 
 
-class LandingGit:
-    """Runs git for landings.
+class Looked(NamedTuple):
+    """A landing that was looked at.
 
     Args:
-        repositories: the users' repositories.
-        host: asks git on the host what it is configured to do.
-        environ: the daemon's own environment.
+        move: the move.
+        checkout: where the branch is checked out.
+        notes: sentences for the person.
+        lfs: the checkout, and the files in it that git-lfs is to write.
+        state: how the clone's kept work stands when the branch has moved; None: the branch isn't its clone's.
+        check: what a check has said.
     """
 
-    def __init__(self, repositories: Repositories, host: HostGit, environ: Mapping[str, str]) -> None:
-        self._repositories = repositories
-        self._environ = environ
-        self._persons = PersonsGitReader(host, environ)
+    move: Move
+    checkout: GitPlaces | None
+    notes: tuple[str, ...]
+    lfs: tuple[str, Sequence[str]]
+    state: CloneState | None
+    check: Check | None = None
+
+
+@attrs.define(eq=False)
+class LandingGit:
+    """Runs git for landings."""
+
+    _repositories: Repositories
+    _host: HostGit
+    _environ: Mapping[str, str]
 
     async def standing(self, clone: Clone, landing: Landing, head: str) -> Standing:
         """Return how a head stands to the branch that it is to land in; raises `GitFailed`."""
-        done = await self._read(clone, (_STANDING, *standing.words(clone, landing, head)))
-        return standing.parse(done.output, landing.target, clone.git_dir)
+        output = await self._repositories.script(clone.git_dir, _STANDING, *standing.words(clone, landing, head))
+        return standing.parse(output, landing.target, clone.git_dir)
 
     async def names(self, clone: Clone, commits: Sequence[str]) -> frozenset[str]:
         """Return the names at the top of some commits; raises `GitFailed`."""
-        done = await self._read(clone, (_NAMES, *commits))
-        return frozenset(os.fsdecode(done.output).split("\0"))
+        return frozenset(os.fsdecode(await self._repositories.script(clone.git_dir, _NAMES, *commits)).split("\0"))
 
-    async def persons_git(self, clone: Clone, checkout: GitPlaces | None, names: Collection[str]) -> PersonsGit:
-        """Return the person's git configuration where a branch is checked out, or in the repository; raises `Conflict`.
+    async def looked_at(
+        self, clone: Clone, landing: Landing, found: Standing, checkout: GitPlaces | None, given: NamesGiven
+    ) -> Looked | Outcome:
+        """Return the move of a branch's tip that lands a clone's head; an outcome where a person must look first.
 
-        Args:
-            clone: the clone whose work is looked at.
-            checkout: where the branch is checked out.
-            names: the names at the top of the commits among whose files programs would run.
+        Raises:
+            Conflicting: the two conflict.
+            Refused: it can't land; the sentence says why, and how to do it by hand.
         """
-        return await self._persons.read(checkout.top if checkout is not None else clone.repository, names)
+        head, top = str(clone.kept.head), checkout.top if checkout is not None else clone.repository
+        persons = await self._host.persons_git(top, found.names)
+        settings, preview = persons.settings, await self.preview(clone, landing, persons, found, head)
+        if (long := decisions.unwritable(preview.files)) is not None:
+            raise Refused(f"{clone.name}'s work can't be written to a disk: {long}")
+        if (refusal := await self.refusal(clone, persons, preview.commit, preview.selected)) is not None:
+            by_hand = ("git", "-C", top, "merge", clone.ref("head"))
+            raise Refused(
+                f"{clone.name}'s work isn't landed: {refusal}; after a look, and with {landing.target} checked out, "
+                f"`{shlex.join(by_hand)}` does it"
+            )
+        is_seen = landing.at is None or head.startswith(landing.at)
+        suspects = decisions.suspects(preview.files, preview.around)
+        held = decisions.unaccepted(suspects, landing.accepted if is_seen else ())
+        if held or not is_seen:
+            return landing_outcome.held(clone.name, clone.target, landing, head, held)
+        unsigned = (_UNSIGNED,) if settings.signs and preview.commit != head else ()
+        told = decisions.told(preview.files, preview.people if settings.name else (), given.people(settings))
+        push = ("git", "-C", clone.repository, "push", *settings.remotes[:1], landing.target)
+        made = (f"the branch is new: `{shlex.join(push)}` publishes it",) if found.tip is None and settings.remotes else ()
+        stands = CloneState(None, head, preview.ahead, preview.behind, is_landed=True)
+        return Looked(
+            Move(preview.commit, found.tip, persons.programs), checkout, (*unsigned, *told, *made),
+            (top, drivers.lfs_files(preview.selected, settings) if checkout is not None else []),
+            stands if landing.target == clone.target else None,
+        )  # fmt: skip
 
     async def preview(self, clone: Clone, landing: Landing, persons: PersonsGit, found: Standing, head: str) -> Preview:
         """Return the move of the branch that lands a head; for its commit objects are added to the repository.
-
-        Args:
-            clone: the clone.
-            landing: the landing.
-            persons: the person's git configuration.
-            found: how the head stands to the branch.
-            head: the commit that is landed.
 
         Raises:
             Conflicting: the two conflict.
@@ -232,18 +269,17 @@ class LandingGit:
         who = _identity(persons.settings)
         message = landing.message or f"{'Squash' if way == standing.ONE else 'Merge'} {clone.branch}"
         words = (way, found.begin or "-", start or "-", head, clone.base or "-", message)
-        return await self._preview(clone, persons, words, self._repositories.adding(clone.git_dir), who)
+        return await self._preview(clone, persons, words, who)
 
     async def changes(self, clone: Clone, persons: PersonsGit, begin: str | None, commit: str) -> Preview:
         """Return the move of a branch from one commit, or from nothing, to another that is there; raises `GitFailed`."""
         words = (standing.AS_IS, begin or "-", "-", commit, "-", "")
-        return await self._preview(clone, persons, words, self._repositories.reading(clone.git_dir), {})
+        return await self._preview(clone, persons, words, {})
 
-    async def _preview(
-        self, clone: Clone, persons: PersonsGit, words: tuple[str, ...], mounts: tuple[Mount, ...], who: Mapping[str, str]
-    ) -> Preview:
+    async def _preview(self, clone: Clone, persons: PersonsGit, words: tuple[str, ...], who: Mapping[str, str]) -> Preview:
+        seeing = self._repositories.reading if words[0] == standing.AS_IS else self._repositories.adding
         done = await self._repositories.sandbox.run(
-            ("/bin/sh", "-c", _PREVIEW, "sh", *words), (*mounts, *persons.mounts),
+            ("/bin/sh", "-c", _PREVIEW, "sh", *words), (*seeing(clone.git_dir), *persons.mounts),
             variables={"GIT_DIR": clone.git_dir, **_INDEX, **persons.variables, **who}, seconds=_PREVIEW_SECONDS,
         )  # fmt: skip
         if b"unrelated histories" in done.errors:
@@ -290,12 +326,12 @@ class LandingGit:
 
     async def _beginnings(self, clone: Clone, commit: str, paths: Sequence[str]) -> dict[str, bytes]:
         """Return how some files of a commit begin; links and commits of other repositories are left out."""
-        done = await self._read(clone, (_BEGIN, commit, *paths), {"GIT_LITERAL_PATHSPECS": "1"})
-        listed, _, begins = done.output.partition(b"\0\0")
+        output = await self._repositories.script(clone.git_dir, _BEGIN, commit, *paths)
+        listed, _, begins = output.partition(b"\0\0")
         entries = [os.fsdecode(entry).partition("\t") for entry in listed.split(b"\0")]
         lines = begins.decode("ascii", "replace").splitlines()
         if len(lines) != len(entries):
-            raise Refused(f"git can't read the files of {commit[:12]} in {clone.git_dir}: {said(done)}")
+            raise Refused(f"git can't read the files of {commit[:12]} in {clone.git_dir}: `git fsck` there tells more")
         return {
             path: bytes.fromhex(line)
             for (head, _, path), line in zip(entries, lines, strict=True)
@@ -306,29 +342,18 @@ class LandingGit:
         """Raise `Refused` while changes aren't committed that went along into the clone: they would land with it."""
         places = await trio.to_thread.run_sync(self._repositories.places, clone.repository)
         mounts = (Bind(places.top, places.top, held=True), *self._repositories.reading(clone.git_dir), *persons.mounts)
-        changed = await self._repositories.sandbox.git(
-            ("status", "--porcelain", "--ignore-submodules=dirty"), mounts, places.own,
-            variables={"GIT_WORK_TREE": places.top, **persons.variables},
+        done = await self._repositories.sandbox.run(
+            ("git", "status", "--porcelain", "--ignore-submodules=dirty"), mounts,
+            variables={"GIT_DIR": places.own, "GIT_WORK_TREE": places.top, **persons.variables},
         )  # fmt: skip
-        if lines := changed.splitlines():
+        if done.status:
+            raise GitFailed(said(done))
+        if lines := done.output.splitlines():
             files = "1 file is" if len(lines) == 1 else f"{len(lines)} files are"
             raise Refused(
                 f"{files} uncommitted in {clone.repository}, and such changes went along into {clone.name}'s clone: "
                 f"commit or stash them first"
             )
-
-    async def _read(
-        self, clone: Clone, script: tuple[str, ...], variables: Mapping[str, str] | None = None
-    ) -> OneshotResult:
-        """Run a script with its arguments where git can only read; raises `GitFailed`."""
-        text, *words = script
-        done = await self._repositories.sandbox.run(
-            ("/bin/sh", "-c", text, "sh", *words), self._repositories.reading(clone.git_dir),
-            variables={"GIT_DIR": clone.git_dir, **(variables or {})},
-        )  # fmt: skip
-        if done.status:
-            raise GitFailed(f"git can't read {clone.git_dir}: {said(done)}")
-        return done
 
 
 def _attributes(output: bytes) -> dict[str, str]:

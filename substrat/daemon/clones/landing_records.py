@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import attrs
 import structlog
 
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
@@ -33,20 +34,14 @@ log = structlog.get_logger("substrat.landing")
 REMOVED = "the agent was removed meanwhile; its kept work is in refs/substrat/ of your repository"
 
 
+@attrs.define(eq=False)
 class LandingRecords:
-    """Notes the outcomes of landings.
+    """Notes the outcomes of landings."""
 
-    Args:
-        registry: the agents.
-        repositories: the users' repositories.
-    """
+    _registry: Registry
+    _repositories: Repositories
 
-    def __init__(self, registry: Registry, repositories: Repositories) -> None:
-        self._registry = registry
-        self._store = registry.store
-        self._repositories = repositories
-
-    def note_intended(self, landing: Landing, move: Move, head: str, checkout: str | None) -> None:
+    def note_intended(self, landing: Landing, move: Move, head: str, checkout: str | None = None) -> None:
         """Note the commits that a landing is about to move its branch from and to, and where: a later daemon finds it.
 
         Raises:
@@ -55,20 +50,15 @@ class LandingRecords:
         if self._registry.get(landing.agent) is None:
             raise Refused(REMOVED)
         with self._registry.change("landing intended"):
-            self._store.note_intended(landing.id, (move.tip, move.commit), head, checkout)
+            self._registry.store.note_intended(landing.id, (move.tip, move.commit), head, checkout)
 
     def note_settled(self, landing: Landing) -> None:
         """Note that no file or lock of a failed move is left, so that no later daemon looks for them."""
         with self._registry.change("landing intended"):
-            self._store.note_settled(landing.id)
+            self._registry.store.note_settled(landing.id)
 
     def note_landed(self, landing: Landing, outcome: Outcome, state: CloneState | None) -> bool:
         """Note on the agent that its work has landed, before the landing is over: it may be looked at again and again.
-
-        Args:
-            landing: the landing.
-            outcome: its outcome.
-            state: how the kept work that has landed stands now; None: that isn't known.
 
         Returns:
             Whether it is noted how the agent's kept work stands now.
@@ -97,20 +87,14 @@ class LandingRecords:
                 change.put_clone(agent, replace(agent.clone, landings=past))
 
     def decide(self, landing: Landing, outcome: Outcome, *, is_heard: bool) -> None:
-        """Store a landing's outcome, and tell it.
-
-        Args:
-            landing: the landing.
-            outcome: its outcome.
-            is_heard: whether a client waits for it.
-        """
+        """Store a landing's outcome, and tell it."""
         agent = self._registry.get(landing.agent)
         with self._registry.change("landing decided") as change:
             item = None
-            self._store.settle_earlier(landing)
+            self._registry.store.settle_earlier(landing)
             if agent is not None and outcome.kind not in FINE:
                 item, outcome = self._tell(change, agent, landing, outcome, is_heard=is_heard)
-            self._store.decide_landing(landing.id, outcome.write(), item)
+            self._registry.store.decide_landing(landing.id, outcome.write(), item)
 
     def _tell(
         self, change: Change, agent: Agent, landing: Landing, outcome: Outcome, *, is_heard: bool

@@ -15,11 +15,17 @@ import stat
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
-from substrat.core.workspaces import drivers
+import structlog
+import trio
+
+from substrat.core.workspaces import drivers, landing_outcome
 from substrat.daemon.kernel import nofollow
+from substrat.errors import SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+log = structlog.get_logger("substrat.landing")
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
@@ -31,11 +37,6 @@ _MOST = 10_000
 
 def copy_all(git_dir: str, clone: str, most_bytes: int) -> int:
     """Copy the objects that the user doesn't have.
-
-    Args:
-        git_dir: the user's git directory.
-        clone: the clone's.
-        most_bytes: bytes that are copied in all.
 
     Returns:
         How many are still only in the clone: those that aren't what their names say, or for which there is no room.
@@ -65,6 +66,17 @@ def copy_all(git_dir: str, clone: str, most_bytes: int) -> int:
     except OSError:
         missing += 1
     return missing
+
+
+async def pointers(written: tuple[str, Sequence[str]]) -> str | None:
+    """Say which of some files, written in a checkout, are pointers; None: there are none, or that isn't known."""
+    top, paths = written
+    try:
+        found = await trio.to_thread.run_sync(without_object, top, paths) if paths else []
+    except SubstratError as problem:
+        log.warning("which files are pointers of git-lfs's isn't known", reason=problem.message)
+        return None  # they are written, which must be told
+    return landing_outcome.pointers(top, found)
 
 
 def without_object(top: str, paths: Iterable[str]) -> list[str]:

@@ -71,17 +71,7 @@ class Unfilled(msgspec.Struct, frozen=True):
 
 @attrs.define(kw_only=True, eq=False)
 class Making:
-    """Makes the clones of one daemon's agents.
-
-    Args:
-        state: the agents, and the places of their files.
-        waits: their waits for others.
-        repositories: the users' repositories.
-        wanted: is set when an agent wants a clone.
-        keeping: keeps the work of a child's parent first.
-        setting_up: sets them up.
-        person: reads the person's git configuration, which may have git-lfs.
-    """
+    """Makes the clones of one daemon's agents."""
 
     _state: State
     _waits: Waits

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from substrat.daemon.kernel import descriptors, helper, sandbox_process
@@ -37,24 +38,21 @@ _LOOK_AGAIN = 0.05
 """Seconds between two looks whether a killed daemon's git has ended, which takes as long as it writes files."""
 
 
+@attrs.define(eq=False)
 class Ready:
     """A program that waits for its job, with the descriptor of its landing's lock."""
 
-    def __init__(self, lock: int, program: helper.Waiting) -> None:
-        self.lock = lock
-        self.program = program
-        self.has_job = False
+    lock: int
+    program: helper.Waiting
+    has_job: bool = False
 
 
+@attrs.define(eq=False)
 class BranchMover:
-    """Runs `substrat.inside.branch`.
+    """Runs `substrat.inside.branch`."""
 
-    Args:
-        directory: where the files lie by whose locks the next daemon sees which landing's git lives.
-    """
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
+    _directory: str
+    """Where the files lie by whose locks the next daemon sees which landing's git lives."""
 
     @asynccontextmanager
     async def ready(self, landing: int) -> AsyncIterator[Ready]:
@@ -72,12 +70,6 @@ class BranchMover:
 
     async def run(self, how: str, job: Job, environment: Mapping[str, str], ready: Ready | None = None) -> Answer:
         """Move a branch, or settle a move that was begun; where the caller is cancelled the program goes on.
-
-        Args:
-            how: `move` or `settle`.
-            job: the move; its descriptor is chosen here.
-            environment: the whole environment of git.
-            ready: the program, if it was started before.
 
         Raises:
             Conflict: the program can't be started, or can't even settle its move.

@@ -19,21 +19,15 @@ if TYPE_CHECKING:
 
     from sandbox.spec import Mount
     from substrat.core.workspaces.drivers import GitSettings, Programs
-    from substrat.daemon.clones.host_git import HostGit
 
 
 class PersonsGit(NamedTuple):
-    """A person's git configuration in a checkout.
-
-    Args:
-        settings: its settings.
-        programs: judges its programs.
-        rules: the files that `core.attributesFile` and `core.excludesFile` name, by these keys, where they are there.
-    """
+    """A person's git configuration in a checkout."""
 
     settings: GitSettings
     programs: Programs
     rules: Mapping[str, str]
+    """The files that `core.attributesFile` and `core.excludesFile` name, by these keys, where they are there."""
 
     @property
     def variables(self) -> dict[str, str]:
@@ -48,47 +42,29 @@ class PersonsGit(NamedTuple):
         return tuple(Bind(os.path.realpath(path), path) for path in self.rules.values())
 
 
-class PersonsGitReader:
-    """Reads persons' configurations.
+def found_in(top: str, settings: GitSettings, names: Collection[str], environ: Mapping[str, str]) -> PersonsGit:
+    """Return the configuration in a checkout."""
 
-    Args:
-        host: asks git on the host.
-        environ: the daemon's own environment.
-    """
+    def is_of_system(name: str) -> bool:
+        found = shutil.which(name, path=environ["PATH"])
+        return found is not None and os.path.dirname(found) in build_spec.PATH.split(":")
 
-    def __init__(self, host: HostGit, environ: Mapping[str, str]) -> None:
-        self._host = host
-        self._home = environ.get("HOME", "/")
-        self._config_home = environ.get("XDG_CONFIG_HOME")
+    home = environ.get("HOME", "/")
+    usual = os.path.join(environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config"), "git")
 
-    async def read(self, top: str, names: Collection[str]) -> PersonsGit:
-        """Return the configuration; raises `Conflict` where git can't read it.
-
-        Args:
-            top: the checkout that git is to write in.
-            names: the names at the top of the commits among whose files programs would run.
-        """
-        settings = await self._host.settings(top)
-        path = self._host.path_for(top)
-
-        def is_of_system(name: str) -> bool:
-            found = shutil.which(name, path=path)
-            return found is not None and os.path.dirname(found) in build_spec.PATH.split(":")
-
-        rules = {
-            "core.attributesFile": (settings.attributes, "attributes"),
-            "core.excludesFile": (settings.excludes, "ignore"),
-        }
-        places = {key: self._place(top, *value) for key, value in rules.items()}
-        there = {key: path for key, path in places.items() if _is_file(path)}
-        return PersonsGit(settings, drivers.Programs(is_of_system, frozenset(names)), there)
-
-    def _place(self, top: str, value: str | None, usual: str) -> str:
+    def place(value: str | None, name: str) -> str:
         """Return the path of a file of rules (gitignore(5), gitattributes(5))."""
         if value is None:
-            return os.path.join(self._config_home or os.path.join(self._home, ".config"), "git", usual)
-        path = f"{self._home}{value[1:]}" if value.startswith("~/") else os.path.expanduser(value)
+            return os.path.join(usual, name)
+        path = f"{home}{value[1:]}" if value.startswith("~/") else os.path.expanduser(value)
         return os.path.normpath(os.path.join(top, path)) if path else ""
+
+    rules = {
+        "core.attributesFile": place(settings.attributes, "attributes"),
+        "core.excludesFile": place(settings.excludes, "ignore"),
+    }
+    there = {key: path for key, path in rules.items() if _is_file(path)}
+    return PersonsGit(settings, drivers.Programs(is_of_system, frozenset(names)), there)
 
 
 def _is_file(path: str) -> bool:

@@ -84,15 +84,7 @@ class Removed(NamedTuple):
 
 @attrs.define(eq=False)
 class Pruning:
-    """Looks after the clones of one daemon.
-
-    Args:
-        registry: the agents.
-        repositories: the users' repositories.
-        keeping: keeps the work in clones.
-        making: makes and sets them up.
-        check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
-    """
+    """Looks after the clones of one daemon."""
 
     _registry: Registry
     _repositories: Repositories
@@ -172,22 +164,18 @@ class Pruning:
     def _chosen(self, names: Sequence[str]) -> list[Clone]:
         there = [clone for clone in self._registry.store.clones() if os.path.lexists(clone.tree)]
         if not names:
-            return [clone for clone in there if self._is_over(clone)]
+            return [clone for clone in there if is_over(self._registry, clone)]
         chosen: dict[str, Clone] = {}
         for name in names:
             found = [clone for clone in there if name in {clone.agent, clone.name}]
             if not found:
                 raise NotFound(f"there is no clone of {name!r}: `substratctl clones` lists those there are")
-            over = [clone for clone in found if self._is_over(clone)]
+            over = [clone for clone in found if is_over(self._registry, clone)]
             if not over:
                 worker = found[0].name
                 raise Refused(f"{worker} hasn't ended and works in its clone: `substratctl end {worker}` first")
             chosen |= {clone.agent: clone for clone in over}
         return list(chosen.values())
-
-    def _is_over(self, clone: Clone) -> bool:
-        agent = self._registry.get(clone.agent)
-        return agent is None or agent.phase == Phase.ENDED
 
     async def _prune(self, clone: Clone, *, unlanded: bool, dry_run: bool) -> Pruned:
         try:
@@ -265,6 +253,12 @@ class Pruning:
                 data = {"name": clone.name, "path": clone.tree}
                 text = decisions.pruned_text(clone)
                 change.record(DaemonEvent(clone.agent, None, "clone:pruned", text, data))
+
+
+def is_over(registry: Registry, clone: Clone) -> bool:
+    """Say whether a clone's agent has ended or is removed."""
+    agent = registry.get(clone.agent)
+    return agent is None or agent.phase == Phase.ENDED
 
 
 def _trash_of(directory: str) -> Trash:

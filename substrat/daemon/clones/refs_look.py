@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from substrat.core.workspaces.clones import PREFIX
 from substrat.core.workspaces.left_refs import RefsLook
-from substrat.daemon.clones.git_sandbox import GitFailed, said
 from substrat.daemon.clones.repository import IN_BRANCH
 from substrat.names import is_agent_name
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from substrat.core.workspaces.left_refs import LeftRefs
-    from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.repository import Repositories
 
 _SECONDS = 300.0
@@ -74,53 +72,24 @@ while [ $# -ge 4 ]; do look "$1" "$2" "$3" "$4"; echo .; shift 4; done
 """
 
 
-async def refs_by_name(sandbox: GitSandbox, repositories: Repositories, common: str) -> dict[str, dict[str, str]]:
-    """Return the refs below `refs/substrat` of a repository, by agents' names, with the commits that they name.
-
-    Args:
-        sandbox: runs git.
-        repositories: the users' repositories.
-        common: the git directory.
-
-    Raises:
-        GitFailed: git can't read it.
-    """
-    form = ("for-each-ref", "--format=%(refname) %(objectname)", PREFIX)
+async def refs_by_name(repositories: Repositories, common: str) -> dict[str, dict[str, str]]:
+    """Return the refs of agents in a repository, by agents' names, with the commits that they name."""
     found: dict[str, dict[str, str]] = {}
-    for line in os.fsdecode(await sandbox.git(form, repositories.reading(common), common)).splitlines():
-        ref, _, commit = line.rpartition(" ")
+    for ref, commit in (await repositories.refs(common, PREFIX)).items():
         name, slash, _ = ref.removeprefix(PREFIX).partition("/")
         if slash and is_agent_name(name):
             found.setdefault(name, {})[ref] = commit
     return found
 
 
-async def look(
-    sandbox: GitSandbox, repositories: Repositories, common: str, agents: Sequence[LeftRefs]
-) -> Mapping[str, RefsLook]:
-    """Return how the refs of agents stand to a repository's branches, by their names.
-
-    Args:
-        sandbox: runs git.
-        repositories: the users' repositories.
-        common: the git directory.
-        agents: the agents.
-
-    Raises:
-        GitFailed: git can't be asked.
-        SandboxFailed: it took too long.
-    """
+async def look(repositories: Repositories, common: str, agents: Sequence[LeftRefs]) -> Mapping[str, RefsLook]:
+    """Return how the refs of agents stand to a repository's branches, by their names; raises `SandboxFailed`."""
     found: dict[str, RefsLook] = {}
     for first in range(0, len(agents), _AT_ONCE):
         some = agents[first : first + _AT_ONCE]
         words = [word for left in some for word in (left.name, _branch(left), left.head, left.tip)]
-        done = await sandbox.run(
-            ("/bin/sh", "-c", _LOOK, "sh", *(word or "-" for word in words)), repositories.reading(common),
-            seconds=_SECONDS, variables={"GIT_DIR": common},
-        )  # fmt: skip
-        answers = os.fsdecode(done.output).split(".\n")[:-1]
-        if done.status or len(answers) != len(some):
-            raise GitFailed(f"git can't read {common}: {said(done)}")
+        said = await repositories.script(common, _LOOK, *(word or "-" for word in words), seconds=_SECONDS)
+        answers = os.fsdecode(said).split(".\n")[:-1]
         found |= {left.name: _parsed(answer.splitlines()) for left, answer in zip(some, answers, strict=True)}
     return found
 

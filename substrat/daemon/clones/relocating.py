@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
-from substrat.core.workspaces.clone_life import PREPARING
+from substrat.daemon.clones.renaming import check_between_turns
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import Refused
 
@@ -27,16 +26,7 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Relocating:
-    """Gives one daemon's agents other workspaces.
-
-    Args:
-        registry: the agents.
-        repositories: the users' repositories.
-        keeping: keeps the work in clones.
-        sessions: the agents' chats.
-        check_workspace: checks that a directory may be a workspace, and returns its physical path.
-        check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
-    """
+    """Gives one daemon's agents other workspaces."""
 
     _registry: Registry
     _repositories: Repositories
@@ -47,11 +37,6 @@ class Relocating:
 
     async def relocate(self, name: str, directory: str, by: str) -> Agent:
         """Have an agent go on in a repository that has its work, such as the one that it is of, elsewhere.
-
-        Args:
-            name: the agent's name or id.
-            directory: the repository's checkout, or a directory in it.
-            by: who asks (`records.BY_OPERATOR`).
 
         Raises:
             Refused: it works in no clone, it can't be done now, or the repository lacks its work.
@@ -77,13 +62,7 @@ class Relocating:
             raise Refused(
                 f"{now.name} works in {now.workspace} itself, not in a clone: spawn another agent where it is to work"
             )
-        if now.phase in LIVE_PHASES:
-            raise Refused(f"{now.name} runs a turn, whose workspace stays: `substratctl suspend {now.name}` first")
-        self._check_unused(now)
-        if now.clone.stage in PREPARING and now.phase != Phase.ENDED:
-            raise Refused(f"the clone of {now.name} is just being made: try again in a moment")
-        if any(landing.agent == now.id for landing in self._registry.store.open_landings()):
-            raise Refused(f"work of {now.name} is just being landed: try again in a moment")
+        check_between_turns(self._registry, now, "whose workspace stays", self._check_unused)
         return now.clone
 
     async def _moved(self, clone: Clone, directory: str) -> Clone:

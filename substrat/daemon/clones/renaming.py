@@ -6,7 +6,6 @@ daemon that is killed in between leaves refs too many, never too few: `Clone.for
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,15 +36,7 @@ log = structlog.get_logger("substrat.renaming")
 
 @attrs.define(eq=False)
 class Renaming:
-    """Renames the agents of one daemon.
-
-    Args:
-        registry: the agents.
-        waits: their waits for others.
-        repositories: the users' repositories.
-        keeping: keeps the work in clones, and not while refs are moved.
-        check_unused: raises `Refused` if a command of a person's runs in an agent's sandbox.
-    """
+    """Renames the agents of one daemon."""
 
     _registry: Registry
     _waits: Waits
@@ -57,11 +48,6 @@ class Renaming:
 
     async def rename(self, name: str, new: str, by: str) -> Agent:
         """Give an agent another name.
-
-        Args:
-            name: its name or id.
-            new: the new name.
-            by: who asks (`records.BY_OPERATOR`).
 
         Raises:
             NameTaken: another agent has the name.
@@ -100,21 +86,15 @@ class Renaming:
 
     def _check(self, agent: Agent, new: str) -> None:
         now = self._registry.find(agent.id)
-        if now.phase in LIVE_PHASES:
-            raise Refused(f"{now.name} runs a turn, in which it has its name: `substratctl suspend {now.name}` first")
-        self._check_unused(now)
+        check_between_turns(self._registry, now, "in which it has its name", self._check_unused)
         spawning.check_name(self._registry, new, self._registry.get(now.parent), renamed=now)
         clone = now.clone
         if clone is None:
             return
         if (problem := ref_problem(new)) is not None:
             raise InvalidParams(f"no clone's refs can be named after {new!r}: {problem}; choose another name")
-        if clone.stage in PREPARING and now.phase != Phase.ENDED:
-            raise Refused(f"the clone of {now.name} is just being made: try again in a moment")
         if clone.former_name is not None:
             raise Refused(f"the refs of {clone.former_name} are just being deleted: try again in a moment")
-        if any(landing.agent == now.id for landing in self._registry.store.open_landings()):
-            raise Refused(f"work of {now.name} is just being landed: try again in a moment")
 
     def _commit(self, agent: Agent, new: str, by: str) -> None:
         now = self._registry.find(agent.id)
@@ -148,10 +128,7 @@ class Renaming:
         return wanted
 
     async def _refs(self, git_dir: str, name: str) -> dict[str, str]:
-        form = ("for-each-ref", "--format=%(refname) %(objectname)", f"{PREFIX}{name}/")
-        listed = await self._repositories.sandbox.git(form, self._repositories.reading(git_dir), git_dir)
-        pairs = (line.rpartition(" ") for line in os.fsdecode(listed).splitlines())
-        return {ref: commit for ref, _, commit in pairs}
+        return await self._repositories.refs(git_dir, f"{PREFIX}{name}/")
 
     async def _delete(self, git_dir: str, refs: dict[str, str]) -> None:
         await self._repositories.update_refs(git_dir, {ref: (None, commit) for ref, commit in refs.items()})
@@ -183,3 +160,15 @@ class Renaming:
     def _forget(self, clone: Clone) -> None:
         with self._registry.change("renaming finished") as change:
             change.put_any_clone(replace(self._registry.clone_of(clone.agent) or clone, former_name=None))
+
+
+def check_between_turns(registry: Registry, agent: Agent, why: str, check_unused: Callable[[Agent], None]) -> None:
+    """Raise `Refused` while an agent runs a turn, or something is done to its clone; `why` a turn is in the way."""
+    name = agent.name
+    if agent.phase in LIVE_PHASES:
+        raise Refused(f"{name} runs a turn, {why}: `substratctl suspend {name}` first")
+    check_unused(agent)
+    if agent.clone is not None and agent.clone.stage in PREPARING and agent.phase != Phase.ENDED:
+        raise Refused(f"the clone of {name} is just being made: try again in a moment")
+    if any(landing.agent == agent.id for landing in registry.store.open_landings()):
+        raise Refused(f"work of {name} is just being landed: try again in a moment")

@@ -10,6 +10,7 @@ import shlex
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import trio
 
 from sandbox.spec import Bind
@@ -211,38 +212,42 @@ class RefMoved(GitFailed):
     """A ref has another value than the one it was to be changed from."""
 
 
+@attrs.define(eq=False)
 class Repositories:
-    """Reads and writes users' repositories.
+    """Reads and writes users' repositories."""
 
-    Args:
-        sandbox: runs git.
-        borrowing: the objects that may be borrowed.
-    """
-
-    def __init__(self, sandbox: GitSandbox, borrowing: Borrowing) -> None:
-        self.sandbox = sandbox
-        self.borrowing = borrowing
+    sandbox: GitSandbox
+    borrowing: Borrowing
+    """The objects that may be borrowed."""
 
     def places(self, workspace: str) -> GitPlaces:
         """Return where the repository of a workspace has its parts; raises `WorkspaceUnusable`."""
         return git_places.find(workspace, self.borrowing)
 
-    def left_out(self, common: str) -> tuple[str, ...]:
-        """Return the directories of objects that a repository names and may not lend its clones."""
-        return git_places.left_out(common, self.borrowing)
+    async def ask(self, common: str, *line: str, seconds: float = 60.0, fine: tuple[int, ...] = (0,)) -> bytes:
+        """Run a program where git can only read a repository, and return what it prints.
 
-    def borrows_too_much(self, common: str) -> bool:
-        """Say whether clones are without some of the objects that a repository borrows, because it names too many."""
-        return git_places.borrows_too_much(common, self.borrowing)
+        Raises:
+            GitFailed: it ended with another exit status.
+            SandboxFailed: it couldn't be started, took too long or printed too much.
+        """
+        done = await self.sandbox.run(line, self.reading(common), seconds=seconds, variables={"GIT_DIR": common})
+        if done.status not in fine:
+            raise GitFailed(f"git can't read {common}: {said(done)}")
+        return done.output
+
+    async def script(self, common: str, text: str, *words: str, seconds: float = 60.0) -> bytes:
+        """Do that with a shell's script and its arguments."""
+        return await self.ask(common, *("/bin/sh", "-c", text, "sh", *words), seconds=seconds)
+
+    async def refs(self, common: str, prefix: str) -> dict[str, str]:
+        """Return the refs of a repository that begin so, with their commits; raises `GitFailed`."""
+        listed = await self.ask(common, "git", "for-each-ref", "--format=%(refname) %(objectname)", prefix)
+        pairs = (line.rpartition(" ") for line in os.fsdecode(listed).splitlines())
+        return {ref: commit for ref, _, commit in pairs}
 
     async def inspect(self, workspace: str, *, base: str = "HEAD", branch: str = "", agent: str = "") -> RepositoryFacts:
         """Return the facts about a workspace's repository.
-
-        Args:
-            workspace: the workspace's physical path.
-            base: a commit, as git understands it.
-            branch: a branch that may exist.
-            agent: the name of an agent whose refs may exist.
 
         Raises:
             WorkspaceUnusable: there is no repository that can be cloned.
@@ -332,31 +337,14 @@ class Repositories:
             raise kind(f"refs in {common} can't be changed: {words}{mend}")
 
     async def contained(self, common: str, pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        """Say of pairs of commits whether the second has the first among its ancestors, or is it.
-
-        Args:
-            common: the git directory.
-            pairs: the pairs.
-
-        Raises:
-            GitFailed: git can't be asked.
-        """
-        done = await self.sandbox.run(
-            ("/bin/sh", "-c", _CONTAINED, "sh", *(word for pair in pairs for word in pair)), self.reading(common),
-            variables={"GIT_DIR": common},
-        )  # fmt: skip
-        found = done.output.split()
-        if done.status or len(found) != len(pairs):
-            raise GitFailed(f"git can't read {common}: {said(done)}")
-        return [word == b"yes" for word in found]
+        """Say of pairs of commits whether the second has the first among its ancestors, or is it; raises `GitFailed`."""
+        found = await self.script(common, _CONTAINED, *(word for pair in pairs for word in pair))
+        return [word == b"yes" for word in found.split()]
 
     async def commit(self, common: str, name: str) -> str | None:
         """Return the commit that a name stands for, None if there is none."""
-        said = await self.sandbox.git(
-            ("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"), self.reading(common), common,
-            fine=(0, 1, 128),
-        )  # fmt: skip
-        return said.decode().strip() or None
+        wanted = ("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
+        return (await self.ask(common, "git", *wanted, fine=(0, 1, 128))).decode().strip() or None
 
     async def import_pack(self, clone: Clone, pack: str, refs: Mapping[str, str], room: Room) -> Imported:
         """Take a pack into the repository, check every object of it and that nothing is missing, and set refs.
@@ -403,9 +391,6 @@ class Repositories:
     async def clear_quarantine(self, clone: Clone) -> None:
         """Remove what an import has left that was killed.
 
-        Args:
-            clone: the clone whose work it was to take in.
-
         Raises:
             SandboxFailed: it can't be removed.
             WorkspaceUnusable: the repository is gone.
@@ -424,33 +409,12 @@ class Repositories:
         return state
 
     async def states(self, common: str, clones: Sequence[Clone]) -> list[CloneState | None]:
-        """Return how the kept work of a repository's clones stands, in one look; None where git can't read it.
-
-        Args:
-            common: the git directory.
-            clones: the clones.
-
-        Raises:
-            GitFailed: git can't be asked.
-        """
-        words = [
-            word
-            for clone in clones
-            for word in (
-                clone.ref("wip"),
-                clone.base,
-                _branch(clone),
-                clone.landings.landed_head,
-                clone.landings.landed_commit,
-            )
-        ]
-        done = await self.sandbox.run(
-            ("/bin/sh", "-c", _STATES, "sh", *(word or "-" for word in words)), self.reading(common),
-            seconds=_LOOK_SECONDS, variables={"GIT_DIR": common},
-        )  # fmt: skip
-        found = done.output.decode("ascii", "replace").split(".\n")[:-1]
-        if done.status or len(found) != len(clones):
-            raise GitFailed(f"git can't read {common}: {said(done)}")
+        """Return how the kept work of a repository's clones stands, in one look; None where git can't read it."""
+        words: list[str | None] = []
+        for one in clones:
+            words += (one.ref("wip"), one.base, _branch(one), one.landings.landed_head, one.landings.landed_commit)
+        said = await self.script(common, _STATES, *(word or "-" for word in words), seconds=_LOOK_SECONDS)
+        found = said.decode("ascii", "replace").split(".\n")[:-1]
         return [_state_of(lines) if len(lines) == 5 else None for lines in map(str.splitlines, found)]
 
 

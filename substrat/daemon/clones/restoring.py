@@ -57,16 +57,7 @@ class Restored(NamedTuple):
 
 @attrs.define(kw_only=True, eq=False)
 class Restoring:
-    """Puts the clones of one daemon's agents back.
-
-    Args:
-        state: the agents, and the places of their files.
-        repositories: the users' repositories.
-        keeping: keeps the present work first.
-        making: makes a git directory anew.
-        diffing: finds the commits of a turn.
-        check_unused: raises `Refused` while a person's command runs in an agent's sandbox.
-    """
+    """Puts the clones of one daemon's agents back."""
 
     _state: State
     _repositories: Repositories
@@ -79,10 +70,6 @@ class Restoring:
 
     async def restore(self, agent: Agent, turn: int) -> Restored:
         """Put an agent's clone back to the end of a turn.
-
-        Args:
-            agent: the agent, which has a clone.
-            turn: the turn's number.
 
         Raises:
             Refused: a turn or a command of a person runs, the agent has ended, or its clone isn't ready.
@@ -97,10 +84,7 @@ class Restoring:
                 raise Refused(f"{agent.name} can't be put back now: {obstacle}; try again when that is over")
             wip = await self._diffing.commit_of_turn(agent.clone, turn)
             await self._making.renew(agent.clone)
-            clone = await self._keeping.keep_last(agent.id)
-            if clone is None or clone.unkept is not None:
-                why = clone.unkept if clone is not None else "the agent is gone"
-                raise SandboxFailed(f"the work that is in {agent.name}'s clone now can't be kept, so it stays: {why}")
+            clone = await self._kept(agent)
             before = await self._set_aside(clone)
             self._failures.pop(agent.id, None)
             await until_stored(partial(self._intend, agent.id, turn))
@@ -158,7 +142,8 @@ class Restoring:
         """Keep the work in an agent's clone; raises `SandboxFailed` if that fails."""
         now = await self._keeping.keep_last(agent.id)
         if now is None or now.unkept is not None:
-            raise SandboxFailed(now.unkept if now is not None and now.unkept is not None else "the agent is gone")
+            why = now.unkept if now is not None else "the agent is gone"
+            raise SandboxFailed(f"the work that is in {agent.name}'s clone now can't be kept, so it stays: {why}")
         return now
 
     async def _head_of(self, clone: Clone, wip: str) -> str | None:

@@ -62,14 +62,7 @@ class SetUp(msgspec.Struct, frozen=True):
 
 @attrs.define(kw_only=True, eq=False)
 class SettingUp:
-    """Sets up the clones of one daemon's agents.
-
-    Args:
-        state: the agents, and the places of their files.
-        repositories: the users' repositories.
-        sandboxes: knows the daemon's own directories, and who agents are.
-        run: runs a command in an agent's sandbox with an output, further mounts and variables; returns its exit status.
-    """
+    """Sets up the clones of one daemon's agents."""
 
     _state: State
     _repositories: Repositories
@@ -78,11 +71,6 @@ class SettingUp:
 
     async def set_up(self, agent: Agent, clone: Clone, empty: str) -> str | None:
         """Set up an agent's clone that was just made; one whose set-up was cut short is set up once more.
-
-        Args:
-            agent: the agent.
-            clone: its clone.
-            empty: an empty file.
 
         Returns:
             What was done, as a sentence; None: there was nothing to do.
@@ -194,12 +182,7 @@ class SettingUp:
 
 
 def prepared(commands: list[str], directory: str) -> tuple[tuple[str, ...], tuple[Mount, ...]]:
-    """Return the line that runs set-up commands up to the first that fails, and the mounts that they need.
-
-    Args:
-        commands: the commands.
-        directory: the directory that was given to `SettingUp.read`.
-    """
+    """Return the line that runs set-up commands up to the first that fails, and the mounts that they need."""
     script = f"{directory}/{SCRIPT}"
     needs = (Bind(script, SCRIPT_IN_SANDBOX),) if os.path.exists(script) else ()
     return ("/bin/sh", "-c", _EACH, "sh", *commands), (Bind(f"{directory}/{FILES}", _ROOT), *needs)

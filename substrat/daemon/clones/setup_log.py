@@ -17,11 +17,7 @@ MOST = _MOST_BEGINNING + _MOST_END + 4096
 
 
 class SetupLog:
-    """The output of one set-up.
-
-    Args:
-        path: the file, which is written anew.
-    """
+    """The output of one set-up."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -6,6 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import trio
 
 from substrat.core.programs.table import CURSOR
@@ -58,23 +59,15 @@ class Granted(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+@attrs.define(eq=False)
 class CloneWishes:
-    """Checks wishes for clones.
+    """Checks wishes for clones."""
 
-    Args:
-        registry: the agents, with the configuration.
-        repositories: the users' repositories.
-        directory: where trees lie unless the configuration says otherwise.
-        check_workspace: checks that a directory may be a workspace, and returns its physical path.
-    """
-
-    def __init__(
-        self, registry: Registry, repositories: Repositories, directory: str, check_workspace: Callable[[str], str]
-    ) -> None:
-        self._registry = registry
-        self._repositories = repositories
-        self._directory = directory
-        self._check_workspace = check_workspace
+    _registry: Registry
+    _repositories: Repositories
+    _directory: str
+    """Where trees lie unless the configuration says otherwise."""
+    _check_workspace: Callable[[str], str]
 
     async def check(self, workspace: str, wish: CloneWish, name: str) -> Granted:
         """Return where a new agent works.

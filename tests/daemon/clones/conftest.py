@@ -158,7 +158,8 @@ class Room:
 
     async def persons_git(self, checkout: GitPlaces | None = None) -> PersonsGit:
         """Return the person's configuration, for the branch's tip and the agent's head."""
-        return await self.landing_git.persons_git(self.clone, checkout, (await self.standing()).names)
+        top = checkout.top if checkout is not None else self.clone.repository
+        return await self.host_git.persons_git(top, (await self.standing()).names)
 
     async def preview(self, mode: LandingMode = LandingMode.MERGE) -> Preview:
         """Return the move that lands the agent's work."""

@@ -278,7 +278,7 @@ async def land(room):
     try:
         found = await room.standing()
         checkout = await room.host_git.checkout(clone, "main", found.holders)
-        persons = await git.persons_git(clone, checkout, found.names)
+        persons = await room.host_git.persons_git(checkout.top if checkout is not None else clone.repository, found.names)
         preview = await git.preview(clone, landing, persons, found, head)
         commit = preview.commit
         refusal = decisions.unwritable(preview.files) or await git.refusal(clone, persons, commit, preview.selected)
@@ -367,7 +367,7 @@ async def test_a_landing_is_more_careful_than_git(room, row):
 async def copied_by_substrat(room):
     """Make a working copy as `Checkouts` does; returns whether that went well."""
     clone, head = room.clone, str(room.clone.kept.head)
-    persons = await room.landing_git.persons_git(clone, None, await room.landing_git.names(clone, (head,)))
+    persons = await room.host_git.persons_git(clone.repository, await room.landing_git.names(clone, (head,)))
     try:
         await room.host_git.add_worktree(clone, persons.programs, str(room.top.parent / "copy"), head, has_begun=False)
     except SubstratError:

@@ -67,29 +67,6 @@ async def test_a_preview_knows_how_the_work_stands_after_the_move_as_a_look_then
     assert (found.ahead, found.behind, True) == (state.ahead, state.behind, state.is_landed)
 
 
-async def test_a_conflict_names_its_files_and_leaves_the_checkout_alone(room):
-    room.agent_commits({"README": "theirs\n", "b": "b"})
-    room.commit({"README": "mine\n"})
-    with pytest.raises(Conflicting) as conflict:
-        await preview(room)
-    assert conflict.value.files == ("README",)
-    assert room.git("status", "--porcelain") == ""
-
-
-async def test_the_branch_moves_where_it_is_checked_out_and_no_ignored_file_is_overwritten(room):
-    (room.top / ".git" / "info" / "exclude").write_text(".env\n")
-    head = room.agent_commits({".env": "theirs"})
-    (room.top / ".env").write_text("mine")
-    before = room.tip()
-    with pytest.raises(Conflict, match=r"git refuses to move main in .*\.env"):
-        await move(room, head)
-    assert (room.tip(), (room.top / ".env").read_text()) == (before, "mine")
-    (room.top / ".env").unlink()
-    await move(room, head)
-    assert (room.tip(), room.git("status", "--porcelain")) == (head, "")
-    assert (room.top / ".env").read_text() == "theirs"
-
-
 async def test_a_look_at_the_checkout_and_a_move_run_nothing_that_the_repository_names(room):
     """Hooks and a monitor are the person's own; a daemon runs them for nobody."""
     mark = room.top.parent / "mark"
@@ -110,25 +87,6 @@ async def test_a_look_at_the_checkout_and_a_move_run_nothing_that_the_repository
     assert not mark.exists()
     room.git("-c", "core.fsmonitor=false", "commit", "-q", "--allow-empty", "-m", "the control")
     assert mark.exists()
-
-
-async def test_a_branch_that_another_working_tree_has_moves_there_and_one_that_is_gone_holds_nothing(room):
-    head = room.agent_commits({"a.txt": "a"})
-    room.git("checkout", "-q", "-b", "other")
-    linked = room.top.parent / "linked"
-    room.git("worktree", "add", "-q", str(linked), "main")
-    await move(room, head)
-    assert (linked / "a.txt").exists()
-    assert room.git("status", "--porcelain", at=linked) == ""
-    head = room.agent_commits({"b.txt": "b"})
-    (linked / ".git").unlink()
-    linked.rename(f"{linked}.gone")
-    room.git("worktree", "lock", str(linked))
-    with pytest.raises(Conflict, match="is locked and isn't there"):
-        await move(room, head)
-    room.git("worktree", "unlock", str(linked))
-    await move(room, head)
-    assert room.tip() == head
 
 
 @pytest.mark.parametrize("holding", ["rebase", "rebase --apply", "rebase --update-refs", "bisect"])
@@ -153,13 +111,6 @@ async def test_a_branch_that_is_being_rebased_or_bisected_is_not_moved(room, hol
     with pytest.raises(Conflict, match=f"a {command[0]} of main is under way in .*status` shows how to end it"):
         await move(room, head)
     assert room.tip() == before
-
-
-async def test_a_branch_that_two_working_trees_have_is_not_moved(room):
-    linked = room.top.parent / "linked"
-    room.git("worktree", "add", "-q", "--force", str(linked), "main")
-    with pytest.raises(Conflict, match="is held by two working trees"):
-        await move(room, room.agent_commits({"a.txt": "a"}))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -203,38 +154,6 @@ async def test_a_merge_obeys_the_attributes_that_the_branch_has(room):
     assert conflict.value.files == ("sub/lock",)
 
 
-async def test_attributes_outside_of_commits_count_too(room):
-    room.commit({"a.log": "0\n", "b.log": "0\n"})
-    room.branch_again()
-    (room.home / "rules").write_text("a.log merge=union\n")
-    with (room.home / ".gitconfig").open("a") as config:
-        config.write("[include]\n\tpath = more\n")
-    (room.home / "more").write_text("[core]\n\tattributesFile = ~/rules\n")
-    (room.top / ".git" / "info" / "attributes").write_text("b.log merge=union\n")
-    room.agent_commits({"a.log": "0\ntheirs\n", "b.log": "0\ntheirs\n"})
-    room.commit({"a.log": "0\nmine\n", "b.log": "0\nmine\n"})
-    assert room.git("rev-parse", f"{await preview(room)}^{{tree}}") == merged_by_git(room)
-
-
-async def test_a_merge_driver_runs_if_it_is_a_plain_program_and_else_leaves_a_conflict(room):
-    room.commit({".gitattributes": "a merge=mine\n", "a": "0\n", "tool": "#!/bin/sh\ntouch ran\n"})
-    room.branch_again()
-    room.git("config", "merge.mine.driver", "truncate -s 3 %A")
-    room.agent_commits({"a": "0\ntheirs\n"})
-    room.commit({"a": "0\nmine\n"})
-    assert room.git("show", f"{await preview(room)}:a") == "0\nm"
-    room.git("config", "--unset", "merge.mine.driver")
-    with (room.home / ".gitconfig").open("a") as config:
-        config.write('[merge "mine"]\n\tdriver = true\n')
-    assert room.git("show", f"{await preview(room)}:a") == "0\nmine"
-    for command in ("./tool %A", "sh tool %A", "cp tool %A"):
-        room.git("config", "merge.mine.driver", command)
-        with pytest.raises(Conflicting) as conflict:
-            await preview(room)
-        assert conflict.value.files == ("a",)
-        assert conflict.value.why.startswith(f"a selects your git's merge driver mine, '{command}', which isn't a program")
-
-
 async def test_a_file_for_which_another_program_would_run_is_refused_and_none_runs_in_the_move(room):
     """git refreshes its index before it merges, and runs the filters of all files whose times have changed."""
     mark = room.top.parent / "mark"
@@ -272,18 +191,6 @@ async def test_who_has_made_the_commits_that_a_branch_lacks(room):
     ]  # fmt: skip
 
 
-async def test_a_branch_without_a_commit_is_moved_where_it_is_checked_out(room):
-    head = room.agent_commits({"a.txt": "a"})
-    room.git("update-ref", "-d", "refs/heads/main")
-    room.git("rm", "-rfq", "--cached", ".")
-    (room.top / "README").unlink()
-    checkout = await room.checkout()
-    assert checkout is not None
-    await room.host_git.move(room.clone, room.landing(), Move(head, None, NOTHING_RUNS), checkout)
-    assert (room.tip(), room.git("status", "--porcelain")) == (head, "")
-    assert (room.top / "a.txt").exists()
-
-
 async def test_a_program_that_is_configured_after_the_look_runs_neither(room):
     """Landings wait for turns in a checkout, and people go on working meanwhile."""
     mark = room.top.parent / "mark"
@@ -319,7 +226,7 @@ async def test_a_working_copy_that_cannot_be_made_is_taken_away_and_one_that_was
 async def test_no_directory_of_a_checkout_decides_which_program_runs(room):
     for entry in ("./bin", str(room.top / "bin"), ""):
         room.host_git._environ["PATH"] = f"{entry}:{room.environ['PATH']}"
-        assert room.host_git.path_for(str(room.top)) == room.environ["PATH"]
+        assert room.host_git._path_for(str(room.top)) == room.environ["PATH"]
 
 
 async def test_commits_of_other_repositories_are_shown_whatever_the_configuration_says(room):

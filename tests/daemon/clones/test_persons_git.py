@@ -26,10 +26,10 @@ async def test_includes_and_conditions_count_in_linked_worktrees_too(room):
     room.environ["HOME"] = str(home)
     room.clone = replace(room.clone, git_dir=str(moved))
     room = room.again()
-    found = await room.landing_git.persons_git(room.clone, None, ())
+    found = await room.host_git.persons_git(room.clone.repository, ())
     assert (found.settings.name, found.settings.email) == ("Me", "work@example.invalid")
     assert (found.settings.filters["odd"], found.rules) == (("sh tool",), {})
-    checkout = await room.checkout("linked")
-    beside = await room.landing_git.persons_git(room.clone, checkout, ())
+    assert (await room.checkout("linked")).top == str(linked)
+    beside = await room.host_git.persons_git(str(linked), ())
     assert beside.settings == found.settings._replace(attributes="~/rules")
     assert beside.rules == {"core.attributesFile": f"{home}/rules"}

@@ -33,12 +33,12 @@ class Refs:
         return wip
 
     async def names(self):
-        found = await refs_look.refs_by_name(self.room.sandbox, self.room.repositories, self.left.git_dir)
+        found = await refs_look.refs_by_name(self.room.repositories, self.left.git_dir)
         return found["fix"]
 
     async def look(self):
         """Look, and note what was found."""
-        found = await refs_look.look(self.room.sandbox, self.room.repositories, self.left.git_dir, [self.left])
+        found = await refs_look.look(self.room.repositories, self.left.git_dir, [self.left])
         self.left = noted(self.left, found["fix"], 1.0)
         return found["fix"]
 

@@ -155,9 +155,9 @@ def _missing_objects(repositories: Repositories, clone: CloneRequest) -> list[st
     repack = f"`git -C {shlex.quote(clone.repository)} repack -a -d` copies those that it needs"
     notes = [
         f"is without the objects in {path}, which {clone.repository} names since an agent works beside it: {repack}"
-        for path in repositories.left_out(clone.git_dir)
+        for path in git_places.left_out(clone.git_dir, repositories.borrowing)
     ]
-    if repositories.borrows_too_much(clone.git_dir):
+    if git_places.borrows_too_much(clone.git_dir, repositories.borrowing):
         listed = f"{clone.git_dir}/objects/info/alternates"
         notes.append(
             f"is without some objects, because {clone.repository} borrows those of more than {MOST_OBJECTS - 1} "
