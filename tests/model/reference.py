@@ -16,7 +16,7 @@ from itertools import takewhile
 STOPPING = {"suspend": "suspended", "interrupt": None, "end": "ended"}
 """Where an agent goes when its turn was stopped; None: on with what waits for it."""
 
-GATHERED = {"intent": "inform", "gathered": True}
+GATHERED = {"starts_turn": False, "gathered": True}
 """What is told of the end of a child's task."""
 
 
@@ -46,11 +46,8 @@ class Item:
     awaited: bool = False
     about: tuple | None = field(default=None, repr=False)
     wakes: bool = False
-    gathered: bool = False  # it starts a turn, as no inform, once all children of its agent are at rest
-
-    @property
-    def starts_turn(self):
-        return self.intent != "inform"
+    starts_turn: bool = True
+    gathered: bool = False  # it starts a turn once all children of its agent are at rest
 
     @property
     def rank(self):
@@ -216,9 +213,12 @@ class World:
             raise Refusal("LimitReached")
         self.check_takes(agent)
         self.commit()
+        # Of another family, only an answer that is awaited starts a turn.
+        wakes = self.root(by) == self.root(agent) or (answered is not None and answered.awaited)
         if answered is not None:
             answered.awaited = False
-        self.accept(agent, "message", token, intent=intent, sender=by, decided=agent.state == "failed")
+        starts_turn, decided = wakes and intent != "inform", agent.state == "failed"
+        self.accept(agent, "message", token, intent=intent, sender=by, starts_turn=starts_turn, decided=decided)
         self.follow_up()
 
     def newest_given(self, agent, sender):
@@ -560,10 +560,10 @@ class World:
         """Wake those whose children are all at rest with what was gathered for them; says whether there were any."""
         woken = False
         for agent in self.agents.values():
-            gathered = [item for item in agent.inbox if item.gathered and item.intent == "inform"]
+            gathered = [item for item in agent.inbox if item.gathered and not item.starts_turn]
             if self.works(agent) and all(self.has_finished(one) or self.is_held(one) for one in self.children_of(agent)):
                 for item in gathered:
-                    item.intent, woken = None, True
+                    item.starts_turn = woken = True
                 if gathered and agent.state == "idle":
                     agent.state = "queued"
         return woken
@@ -685,7 +685,7 @@ class World:
     def accept(self, agent, kind, *tokens, decided=False, **more):
         """Put something into an agent's inbox; a prompt is decided by a person or the parent, as an answer is."""
         self.put(agent, Item(self.number(), kind, tokens, awaited=more.get("intent") == "request", **more))
-        if more.get("intent") == "inform":
+        if not more.get("starts_turn", True):
             return
         decided = decided or kind == "prompt"
         if decided:

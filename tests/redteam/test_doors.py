@@ -258,6 +258,8 @@ def test_a_ring_of_agents_that_wake_each_other_ends(daemon, until, wakes, most):
     source = """
 begin()
 me = json.loads(Door().call("whoami"))["name"]
+if "begin" in prompt:
+    Door().call("spawn_agent", name="bert", prompt="your turn")
 said = Door().call("send_message", to={"anna": "bert", "bert": "anna"}[me], text="your turn")
 if said.startswith("!"):
     mark("refused", said)
@@ -265,7 +267,6 @@ finish(said)
 """
     start_with_door(daemon, source, config=f"[limits]\nwakes = {wakes}\n")
     work = daemon.workspace()
-    daemon.spawn("bert", work)
     daemon.spawn("anna", work, "begin")
     until((work / "refused").exists, "the end of the ring")
     assert f"messages alone have started the last {wakes} turns of" in (work / "refused").read_text()
@@ -297,6 +298,8 @@ else:
     work = daemon.workspace()
     daemon.spawn("bert", work)
     daemon.spawn("anna", work, "begin")
+    daemon.wait("anna")
+    daemon.ok("send", "bert", "listen")
     until((work / "told-bert").exists, "the message")
     # Anna is told besides, in this turn or another, that bert has sent no reply.
     until(lambda: (work / "told-anna").exists() and "question 3" in (work / "told-anna").read_text(), "the report")

@@ -183,6 +183,8 @@ def test_mail_waits_for_a_frozen_agent(running):
     running.held("anna", work)
     running.ok("suspend", "anna", "--freeze")
     running.spawn("bert", running.workspace("other"), '/tool send_message {"to": "anna", "text": "/say got it"}')
+    assert running.show("anna")["unread"] == 0, "it starts no turn"
+    running.ok("send", "anna", "more")
     assert running.show("anna")["unread"] == 1
     (work / "go").touch()
     running.ok("resume", "anna")

@@ -39,10 +39,18 @@ def states(daemon, name, **wanted):
     return [row["state"] for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
-def pair(daemon):
-    work = daemon.workspace()
-    for name in ("anna", "bert"):
-        daemon.spawn(name, work)
+def turns(daemon, name):
+    """How many turns an agent of a pair has begun besides its first."""
+    return daemon.show(name)["turn"]["number"] - 1
+
+
+def pair(daemon, *others):
+    """Agents of one family, each of which has ended its first turn."""
+    work, names = daemon.workspace(), ("anna", "bert", *others)
+    kids = [tool("spawn_agent", name=name, prompt="/say here") for name in names]
+    daemon.spawn("lead", work, "\n".join([*kids, tool("wait_agents")]))
+    for name in (*names, "lead"):
+        daemon.wait(name)
     return work
 
 
@@ -86,47 +94,47 @@ def test_an_inform_starts_no_turn_and_comes_once_with_the_next_one_in_order(shar
         tool("send_message", to="bert", text="second news", intent="inform"),
     )  # fmt: skip
     assert not any(text.startswith("!") for text in said)
-    assert (shared.show("bert")["state"], shared.show("bert")["turn"]) == ("idle", None)
+    assert (shared.show("bert")["state"], turns(shared, "bert")) == ("idle", 0)
     assert states(shared, "anna", to="bert") == ["accepted"] * 2
     (who, peeked) = send(shared, "bert", "/say my work", tool("whoami"), tool("check_inbox", peek=True))
-    (prompt,) = prompts(shared, "bert")
+    _, prompt = prompts(shared, "bert")
     assert prompt.index("first news") < prompt.index("second news")
     assert prompt.count("news") == 2
     assert "my work" in shared.show("bert")["turn"]["result"], "the prompt came too"
     assert (json.loads(who)["unread"], json.loads(peeked)["messages"]) == (0, [])
     rows = shared.ok("inbox", "anna")
     found = [(row["intent"], row["state"], row["turn"]) for row in rows if row["to"] == "bert"]
-    assert found == [("inform", "delivered", 1)] * 2
+    assert found == [("inform", "delivered", 2)] * 2
     send(shared, "bert", "/say more")
-    assert "news" not in prompts(shared, "bert")[1]
+    assert "news" not in prompts(shared, "bert")[2]
     # An inform wakes no agent afterwards: its turn's result isn't an answer.
-    assert shared.show("anna")["turn"]["number"] == 1
+    assert turns(shared, "anna") == 1
     assert shared.show("anna")["unread"] == 0
 
 
 def test_a_request_is_answered_by_the_turns_result_once(shared, until):
     pair(shared)
     send(shared, "anna", tool("send_message", to="bert", text="/shell true\n/say forty-two"))
-    until(lambda: settled(shared, "anna", 2), "the answer's turn")
-    assert prompts(shared, "anna")[1].count("> forty-two") == 1
+    until(lambda: settled(shared, "anna", 3), "the answer's turn")
+    assert prompts(shared, "anna")[2].count("> forty-two") == 1
     (row,) = [row for row in shared.ok("inbox", "anna") if row["to"] == "bert"]
-    assert (row["intent"], row["state"], row["turn"]) == ("request", "answered", 1)
+    assert (row["intent"], row["state"], row["turn"]) == ("request", "answered", 2)
     send(shared, "bert", "/say something else")
-    assert shared.show("anna")["turn"]["number"] == 2
+    assert turns(shared, "anna") == 2
 
 
 def test_a_reply_is_the_answer_and_the_turns_result_is_not_one_too(shared, until):
     pair(shared)
     reply = tool("send_message", to="anna", text="the reply itself", intent="reply")
     send(shared, "anna", tool("send_message", to="bert", text=f"{reply}\n/say the last words"))
-    until(lambda: settled(shared, "anna", 2) and settled(shared, "bert", 1), "the reply's turn")
-    assert "the reply itself" in prompts(shared, "anna")[1]
-    assert "the last words" not in prompts(shared, "anna")[1]
+    until(lambda: settled(shared, "anna", 3) and settled(shared, "bert", 2), "the reply's turn")
+    assert "the reply itself" in prompts(shared, "anna")[2]
+    assert "the last words" not in prompts(shared, "anna")[2]
     rows = shared.ok("inbox", "anna")
     (request,) = [row for row in rows if row["intent"] == "request"]
     (answer,) = [row for row in rows if row["intent"] == "reply"]
     assert (request["state"], answer["reply_to"]) == ("answered", request["id"])
-    assert (shared.show("anna")["turn"]["number"], shared.show("bert")["turn"]["number"]) == (2, 1), "a reply asks for none"
+    assert (turns(shared, "anna"), turns(shared, "bert")) == (2, 1), "a reply asks for none"
 
 
 def test_a_request_read_in_the_middle_of_a_turn_is_answered_by_that_turn_once(shared, until):
@@ -137,14 +145,14 @@ def test_a_request_read_in_the_middle_of_a_turn_is_answered_by_that_turn_once(sh
         begin(shared, "bert", HOLD.format(mark=f"b{number}"), tool("check_inbox"), *replies, "/say by the turn")
         until((work / f"b{number}").exists, "the turn")
         send(shared, "anna", tool("send_message", to="bert", text=f"please {number}"))
-        assert shared.show("anna")["turn"]["number"] == 2 * number + 1
+        assert turns(shared, "anna") == 2 * number + 1
         (work / f"go-b{number}").touch()
-        until(lambda number=number: settled(shared, "anna", 2 * number + 2) and settled(shared, "bert", number + 1), "both")
+        until(lambda number=number: settled(shared, "anna", 2 * number + 3) and settled(shared, "bert", number + 2), "both")
         assert any(f"please {number}" in text for text in shared.tool("bert"))
         answer = prompts(shared, "anna")[-1]
         assert [text in answer for text in wanted[number]] == [True, False]
         assert states(shared, "anna", to="bert") == ["answered"] * (number + 1)
-        assert shared.show("bert")["turn"]["number"] == number + 1, "it was read: it starts no turn"
+        assert turns(shared, "bert") == number + 1, "it was read: it starts no turn"
 
 
 def test_a_request_outlives_its_receivers_suspension(shared, until):
@@ -156,34 +164,32 @@ def test_a_request_outlives_its_receivers_suspension(shared, until):
     assert states(shared, "anna", to="bert") == ["delivered"]
     (work / "go-b").touch()
     shared.ok("resume", "bert")
-    until(lambda: settled(shared, "anna", 2), "the answer")
+    until(lambda: settled(shared, "anna", 3), "the answer")
     until(lambda: shared.show("bert")["state"] == "idle", "the end of bert's turns")
-    assert "interrupted" not in prompts(shared, "anna")[1]
+    assert "interrupted" not in prompts(shared, "anna")[2]
     assert states(shared, "anna", to="bert") == ["answered"]
-    assert len(prompts(shared, "anna")) == 2
+    assert len(prompts(shared, "anna")) == 3
 
 
 def test_a_sender_is_told_when_its_request_will_have_no_answer(shared, until):
     """Before it was read, and while its receiver worked at it."""
-    work = pair(shared)
-    shared.spawn("carl", work)
+    work = pair(shared, "carl")
     shared.ok("suspend", "bert")
     for number, (name, state) in enumerate((("bert", "dropped"), ("carl", "answered"))):
         send(shared, "anna", tool("send_message", to=name, text=HOLD.format(mark=name)))
         if state == "answered":
             until((work / name).exists, "the turn")
         shared.ok("end", name)
-        until(lambda number=number: settled(shared, "anna", 2 * number + 2), "the word to the sender")
+        until(lambda number=number: settled(shared, "anna", 2 * number + 3), "the word to the sender")
         assert name in prompts(shared, "anna")[-1]
         assert "ended" in prompts(shared, "anna")[-1]
         assert states(shared, "anna", to=name) == [state]
         shared.ok("rm", name)
-        assert shared.show("anna")["turn"]["number"] == 2 * number + 2, "told once"
+        assert turns(shared, "anna") == 2 * number + 2, "told once"
 
 
 def test_only_its_addressee_replies_to_a_message_and_only_to_one_that_is_there(shared, until):
-    work = pair(shared)
-    shared.spawn("carl", work)
+    pair(shared, "carl")
     shared.ok("suspend", "bert")
     send(shared, "anna", tool("send_message", to="bert", text="for bert alone"))
     (number,) = [row["id"] for row in shared.ok("inbox", "anna") if row["to"] == "bert"]
@@ -196,11 +202,11 @@ def test_only_its_addressee_replies_to_a_message_and_only_to_one_that_is_there(s
     assert forged[0].replace(str(number), "N") == forged[1].replace("99999", "N"), "nothing of others' messages shows"
     # Taken back before bert saw it: he can't reply to it either, and anna knows.
     shared.ok("inbox", "bert", "--drop", str(number))
-    until(lambda: settled(shared, "anna", 2), "the word to the sender")
+    until(lambda: settled(shared, "anna", 3), "the word to the sender")
     shared.ok("resume", "bert")
     (late,) = send(shared, "bert", tool("send_message", to="anna", text="late", intent="reply", reply_to=number))
     assert late.startswith("!")
-    assert [text.count("I am bert") + text.count("late") for text in prompts(shared, "anna")] == [0, 0]
+    assert [text.count("I am bert") + text.count("late") for text in prompts(shared, "anna")] == [0, 0, 0]
 
 
 def test_an_answer_to_an_agent_that_is_gone_is_dropped_without_trouble(shared, until):
@@ -210,28 +216,27 @@ def test_an_answer_to_an_agent_that_is_gone_is_dropped_without_trouble(shared, u
     until((work / "b").exists, "the turn")
     shared.ok("end", "anna")
     (work / "go-b").touch()
-    until(lambda: settled(shared, "bert", 1), "the end of the turn")
+    until(lambda: settled(shared, "bert", 2), "the end of the turn")
     assert shared.show("bert")["turn"]["outcome"] == "success"
     (said,) = shared.tool("bert")
     assert said.startswith("!")
     assert "ended" in said
     shared.ok("rm", "anna")
-    assert [row["from"] for row in shared.ok("inbox", "bert")] == ["anna"], "its own words stay, with its name"
+    assert [row["from"] for row in shared.ok("inbox", "bert")] == ["lead", "anna"], "its own words stay, with its name"
     assert "Traceback" not in shared.log
 
 
 def test_messages_of_an_agent_show_both_directions_and_what_became_of_them(shared, until):
-    work = pair(shared)
-    shared.spawn("over", work)
+    pair(shared, "over")
     shared.ok("suspend", "over")
     send(
         shared, "anna", tool("send_message", to="over", text="unheard"),
         tool("send_message", to="operator", text="a note for the person"),
         tool("send_message", to="bert", text="/say an answer\nof two lines"),
     )  # fmt: skip
-    until(lambda: settled(shared, "anna", 2), "the answer")
+    until(lambda: settled(shared, "anna", 3), "the answer")
     shared.ok("end", "over")
-    until(lambda: settled(shared, "anna", 3), "the word of the end")
+    until(lambda: settled(shared, "anna", 4), "the word of the end")
     rows = shared.ok("inbox", "anna")
     keys = {"id", "from", "to", "intent", "state", "time", "reply_to", "turn", "text"}
     assert all(set(row) == keys for row in rows)

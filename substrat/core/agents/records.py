@@ -204,7 +204,8 @@ class Intent(StrEnum):
     """What an agent's message is for."""
 
     REQUEST = "request"
-    """It starts a turn; if the receiver doesn't reply in it, the turn's result is the answer."""
+    """It starts a turn of an agent of the same family; if the receiver doesn't reply in the turn that it comes with, that
+    turn's result is the answer."""
     INFORM = "inform"
     """It starts no turn, and is delivered with the receiver's next one."""
     REPLY = "reply"
@@ -244,6 +245,7 @@ class Item:
         options: the answers that a question proposes.
         default_answer: the answer that a question gets when its time is over.
         deadline: when that is, in seconds since the epoch.
+        starts_turn: whether its agent gets a turn for it; otherwise it comes with another item (`mail.starts_turn`).
     """
 
     id: int
@@ -259,11 +261,7 @@ class Item:
     options: tuple[str, ...] | None = None
     default_answer: str | None = None
     deadline: float | None = None
-
-    @property
-    def starts_turn(self) -> bool:
-        """Whether its agent gets a turn for it, rather than with another item."""
-        return self.intent is not Intent.INFORM
+    starts_turn: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,7 @@ class Change:
         *,
         intent: Intent | None = None,
         reply_to: int | None = None,
+        starts_turn: bool = True,
     ) -> int:
         """Put an item into an agent's inbox, and let its lifecycle take the event that this is.
 
@@ -163,6 +164,7 @@ class Change:
             cause: the cursor of the event that brings it; the turn that it starts has that cause.
             intent: what an agent's message is for.
             reply_to: the number of the message that it answers.
+            starts_turn: whether the agent gets a turn for it.
 
         Returns:
             The item's number.
@@ -171,7 +173,7 @@ class Change:
             Refused: the agent takes none any more.
         """
         now = self._registry.now()
-        item = Item(0, agent.id, kind, *sender, text, now, cause, intent=intent, reply_to=reply_to)
+        item = Item(0, agent.id, kind, *sender, text, now, cause, intent, reply_to, starts_turn=starts_turn)
         number = self._store.add_item(item)
         if item.starts_turn:
             self.step(replace(agent, waiting=agent.waiting + 1), event)
@@ -197,11 +199,12 @@ class Change:
         Returns:
             The item's number.
         """
-        intent = Intent.INFORM if gathers else None
         data = {"by": by} if reply_to is None else {"by": by, "reply_to": reply_to}
         told = self.record(DaemonEvent(agent.id, None, "message:received", f"from Substrat: {text}", data, cause))
         sender = (SYSTEM, SYSTEM)
-        return self.add_item(agent, ItemKind.MESSAGE, text, sender, Event.MAIL, *told, intent=intent, reply_to=reply_to)
+        return self.add_item(
+            agent, ItemKind.MESSAGE, text, sender, Event.MAIL, *told, reply_to=reply_to, starts_turn=not gathers
+        )
 
     def take_items(self, agent: Agent, items: Collection[Item]) -> Agent:
         """Take items that are closed now off an agent's count; one that was queued for them alone is idle."""

@@ -15,18 +15,32 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
 
 
-def check(registry: Registry, sender: Agent, addressee: Agent | None, intent: Intent = Intent.REQUEST) -> None:
+def starts_turn(registry: Registry, sender: Agent, addressee: Agent, intent: Intent, reply_to: int | None) -> bool:
+    """Say whether a message starts a turn of its addressee: no agent of another family makes one work, unless it answers.
+
+    Args:
+        registry: the agents.
+        sender: who writes.
+        addressee: to whom.
+        intent: what the message is for.
+        reply_to: the number of the message that it answers.
+    """
+    if intent is Intent.INFORM or registry.root_of(sender).id == registry.root_of(addressee).id:
+        return intent is not Intent.INFORM
+    return any(request.id == reply_to for request in registry.store.open_requests(sender.id))
+
+
+def check(registry: Registry, sender: Agent, addressee: Agent | None, *, wakes: bool = True) -> None:
     """Find out whether an agent may write to another, or to the operator (None).
 
     Args:
         registry: the agents.
         sender: who writes.
         addressee: to whom.
-        intent: what the message is for; one that starts no turn wakes nobody.
+        wakes: whether the message starts a turn.
 
     Raises:
-        LimitReached: too many of its messages wait there already, or the addressee was woken or failed too often.
-        Refused: the addressee has failed, and the sender is no ancestor of it.
+        LimitReached: too many of its messages wait there already, or the addressee was woken too often.
     """
     limits, store = registry.config.limits, registry.store
     whom, where = (addressee.name, addressee.id) if addressee is not None else ("the operator", None)
@@ -34,14 +48,11 @@ def check(registry: Registry, sender: Agent, addressee: Agent | None, intent: In
         raise LimitReached(f"{count} messages of {sender.name} wait for {whom} already: write again when they are read")
     if addressee is None and store.waiting_from(None, None) >= limits.waiting_items:
         raise LimitReached(f"{limits.waiting_items} questions and messages wait for the operator already")
-    if addressee is None or intent is Intent.INFORM:
-        return
-    if (until := asleep_until(registry, addressee)) is not None:
+    if addressee is not None and wakes and (until := asleep_until(registry, addressee)) is not None:
         raise LimitReached(
             f"messages alone have started the last {limits.wakes} turns of {addressee.name}: it takes none for "
             f"{max(1.0, until - registry.now()):.0f} s (limits.wakes), unless the operator prompts it"
         )
-    check_failed(registry, sender, addressee)
 
 
 def check_failed(registry: Registry, sender: Agent, addressee: Agent) -> None:

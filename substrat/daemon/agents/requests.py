@@ -156,7 +156,10 @@ class AgentRequests:
             addressee = self.find(to)
             if addressee.id == sender.id:
                 raise Refused(f"{sender.name} can't send a message to itself")
-            mail.check(self.registry, sender, addressee, intent)
+            wakes = mail.starts_turn(self.registry, sender, addressee, intent, reply_to)
+            mail.check(self.registry, sender, addressee, wakes=wakes)
+            if intent is not Intent.INFORM:
+                mail.check_failed(self.registry, sender, addressee)
             self.check_room(addressee)
             data["to"] = addressee.name
             sent = change.record(DaemonEvent(sender.id, turn, "message:sent", f"to {addressee.name}: {text}", data, start))
@@ -166,8 +169,9 @@ class AgentRequests:
             if reply_to is not None:
                 self._store.settle_requests([reply_to])
             return change.add_item(
-                addressee, ItemKind.MESSAGE, text, by, mail.event_of(addressee), cause, intent=intent, reply_to=reply_to
-            )
+                addressee, ItemKind.MESSAGE, text, by, mail.event_of(addressee), cause, intent=intent, reply_to=reply_to,
+                starts_turn=wakes,
+            )  # fmt: skip
 
     def take_inbox(self, name: str) -> list[Item]:
         """Hand out the messages that wait for an agent, once, as many as fit into one answer."""

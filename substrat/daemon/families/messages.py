@@ -34,16 +34,17 @@ _MOST_REFUSED = 20
 
 
 class Receipt(NamedTuple):
-    """The outcome of a message to one addressee: the item's number, or why it was refused."""
+    """The outcome of a message to one addressee: the item's number and when it comes, or why it was refused."""
 
     to: str
     number: int | None
     problem: str = ""
+    when: str = ""
 
     def __str__(self) -> str:
         if self.number is None:
             return f"to {self.to}: not accepted: {self.problem}"
-        return f"message {self.number} to {self.to} is accepted"
+        return f"message {self.number} to {self.to} is accepted{self.when}"
 
 
 class Messages:
@@ -95,7 +96,11 @@ class Messages:
         if intent is Intent.REPLY:
             reply_to = self._checked_reply(sender, to, reply_to)
         try:
-            return Receipt(to, self._requests.message(sender, to, text, intent, reply_to))
+            number = self._requests.message(sender, to, text, intent, reply_to)
+            item = self._store.item(number) if intent is not Intent.INFORM else None
+            waits = item is not None and not item.starts_turn
+            when = f": {to} is of another family, so it starts no turn and comes with {to}'s next" if waits else ""
+            return Receipt(to, number, when=when)
         except NotFound:
             raise NotFound(f"there is no agent {to!r}: list_agents shows those there are") from None
         except LimitReached as problem:

@@ -20,8 +20,6 @@ _WAITS = "turn IS NULL AND closed IS NULL"
 """The condition of an item that waits; the partial indexes of `items` say the same."""
 _DELIVERED = f"(turn NOT NULL OR closed = '{Closed.READ.value}')"
 """The condition of an item that its agent was given."""
-_STARTS_TURN = f"intent IS NOT '{Intent.INFORM.value}'"
-"""The condition of an item that starts a turn (`Item.starts_turn`)."""
 _ADD_ITEM = ITEMS.insert(without=("id",))
 
 
@@ -106,7 +104,7 @@ class ItemQueries(Database):
     def first_waiting(self) -> dict[str, int]:
         """Return the number of the oldest item that waits for each agent and starts a turn."""
         rows = self._db.execute(
-            f"SELECT agent, min(id) FROM items WHERE {_WAITS} AND agent NOT NULL AND {_STARTS_TURN} GROUP BY agent"
+            f"SELECT agent, min(id) FROM items WHERE {_WAITS} AND agent NOT NULL AND starts_turn GROUP BY agent"
         )
         return dict(rows)
 
@@ -140,7 +138,7 @@ class ItemQueries(Database):
 
     def take_back(self, turn_id: str) -> int:
         """Let the items that a turn was to deliver wait again, and return how many of them start a turn."""
-        count = self._db.execute(f"SELECT count(*) FROM items WHERE turn = ? AND {_STARTS_TURN}", (turn_id,)).fetchone()[0]
+        count = self._db.execute("SELECT count(*) FROM items WHERE turn = ? AND starts_turn", (turn_id,)).fetchone()[0]
         self._db.execute("UPDATE items SET turn = NULL WHERE turn = ?", (turn_id,))
         return int(count)
 
@@ -163,14 +161,14 @@ class ItemQueries(Database):
     def informing(self, agent_id: str) -> int:
         """Count the messages that wait for an agent and start no turn."""
         row = self._db.execute(
-            f"SELECT count(*) FROM items WHERE {_WAITS} AND agent = ? AND NOT ({_STARTS_TURN})", (agent_id,)
+            f"SELECT count(*) FROM items WHERE {_WAITS} AND agent = ? AND NOT starts_turn", (agent_id,)
         ).fetchone()
         return int(row[0])
 
     def start_turn_with_gathered(self, agent_id: str, sender: str) -> int:
         """Let a sender's messages that wait for an agent and start no turn start one, and return how many there are."""
         return self._db.execute(
-            f"UPDATE items SET intent = NULL WHERE {_WAITS} AND agent = ? AND sender = ? AND NOT ({_STARTS_TURN})",
+            f"UPDATE items SET starts_turn = 1 WHERE {_WAITS} AND agent = ? AND sender = ? AND NOT starts_turn",
             (agent_id, sender),
         ).rowcount
 

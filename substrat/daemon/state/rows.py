@@ -125,7 +125,7 @@ class ItemRow(NamedTuple):
 
     `turn` delivers it, or `closed` says how it ended without one; `about` is the turn it reports, and `cause` the cursor of
     the event that brought it. `options`, `default_answer` and `deadline` are a question's. `awaited` is true for another
-    agent's request until that agent has an answer, or is told that there will be none.
+    agent's request until that agent has an answer, or is told that there will be none. `starts_turn` is as in `Item`.
     """
 
     id: int
@@ -145,6 +145,7 @@ class ItemRow(NamedTuple):
     default_answer: str | None = None
     deadline: float | None = None
     awaited: bool = False
+    starts_turn: bool = True
 
 
 class EventRow(NamedTuple):
@@ -207,7 +208,7 @@ ITEMS = Table("items", _item, "agent", with_agent=True, columns={
     "text": PROSE, "time": MOMENT, "turn": or_null(IDENTIFIER), "about": or_null(IDENTIFIER),
     "closed": or_null(member_of(Closed)), "cause": or_null(NUMBER), "intent": or_null(member_of(Intent)),
     "reply_to": or_null(NUMBER), "options": or_null(NAMES), "default_answer": or_null(PROSE), "deadline": or_null(MOMENT),
-    "awaited": FLAG,
+    "awaited": FLAG, "starts_turn": FLAG,
 })  # fmt: skip
 EVENTS = Table("events", _event, "agent", columns={
     "cursor": NUMBER, "agent": IDENTIFIER, "turn": or_null(IDENTIFIER), "time": MOMENT, "kind": WORDS,

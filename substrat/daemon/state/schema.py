@@ -277,6 +277,10 @@ MIGRATIONS = (
     ALTER TABLE turns ADD COLUMN session TEXT;
     UPDATE turns SET session = (SELECT session_id FROM agents WHERE id = turns.agent AND typeof(session_id) = 'text');
     """,
+    """
+    ALTER TABLE items ADD COLUMN starts_turn INTEGER NOT NULL DEFAULT 1;
+    UPDATE items SET starts_turn = 0 WHERE intent = 'inform';
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -94,7 +94,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         waiting = dict(
             self._db.execute(
                 "SELECT agent, count(*) FROM items WHERE turn IS NULL AND closed IS NULL AND agent NOT NULL "
-                "AND intent IS NOT 'inform' GROUP BY agent"
+                "AND starts_turn GROUP BY agent"
             )
         )
         clones = {clone.agent: clone for clone in self.clones()}

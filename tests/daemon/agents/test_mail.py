@@ -50,18 +50,33 @@ def test_a_delivery_has_a_size(agents):
     agents.supervisor.suspend("bob")
     for _ in range(20):
         write(agents, "eve", "bob", "x" * 60_000)
-    agents.supervisor.resume("bob", None)
+    agents.supervisor.resume("bob", "go on")
     assert len(agents.prompt("bob")) < 10_000, "of a stranger"
-    assert agents.agent("bob").waiting == 20 - 2
+    assert agents.supervisor.unread(agents.agent("bob")) == 20 - 2
     assert len(agents.supervisor.take_inbox("bob")) == 2
-    assert agents.agent("bob").waiting == 20 - 4
-    agents.supervisor.message(agents.agent("eve"), "bob", "the last", Intent.INFORM)
+    assert agents.supervisor.unread(agents.agent("bob")) == 20 - 4
     prompt = "y" * 300_000
     agents.supervisor.send("bob", prompt)
     agents.finish("bob")
-    for _ in range(8):
-        agents.finish("bob")
     assert prompt in agents.prompt("bob"), "a person's prompt is whole"
+
+
+def test_a_stranger_wakes_an_agent_only_by_the_answer_that_it_awaits(agents):
+    agents.spawn("anna")
+    agents.spawn("eve")
+    asked = agents.supervisor.message(agents.agent("eve"), "anna", "may I?", Intent.REQUEST)
+    write(agents, "eve", "anna", "well?")
+    assert (agents.state("anna"), agents.agent("anna").waiting) == ("idle", 0)
+    agents.restart()
+    assert agents.agent("anna").waiting == 0
+    agents.supervisor.send("anna", "my work")
+    prompt = agents.prompt("anna")
+    assert prompt.index("my work") < prompt.index("may I?") < prompt.index("well?")
+    agents.supervisor.message(agents.agent("anna"), "eve", "yes", Intent.REPLY, asked)
+    agents.finish("eve")
+    agents.supervisor.message(agents.agent("anna"), "eve", "and yes again", Intent.REPLY, asked)
+    agents.finish("anna")
+    assert (agents.state("eve"), agents.turn("eve").number) == ("idle", 1), "nothing else answers"
 
 
 def test_ten_strangers_leave_room_for_the_family(agents):
@@ -94,7 +109,7 @@ def ring(agents, turns):
 def pair(new_agents):
     agents = new_agents(limits={"wakes": 3, "wake_window": 100.0})
     agents.spawn("anna")
-    agents.spawn("bob")
+    agents.spawn("bob", parent="anna")
     return agents
 
 
@@ -163,7 +178,7 @@ def test_reminders_that_are_due_at_once_fill_no_inbox(new_agents):
 def test_no_limit_of_wakes(new_agents):
     agents = new_agents(limits={"wakes": 0})
     agents.spawn("anna")
-    agents.spawn("bob")
+    agents.spawn("bob", parent="anna")
     ring(agents, 10)
     assert agents.turn("bob").number == 10
 

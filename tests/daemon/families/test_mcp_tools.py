@@ -85,7 +85,9 @@ def test_a_queued_agent_is_listed_with_its_reason(call, agents):
 
 
 def test_messages_reach_whom_they_are_for(call, agents):
-    good(call("bob", "send_message", {"to": "eve", "text": "hi eve"}))
+    told = good(call("bob", "send_message", {"to": "eve", "text": "hi eve"}))
+    assert told == "message 2 to eve is accepted: eve is of another family, so it starts no turn and comes with eve's next"
+    agents.supervisor.send("eve", "work")
     assert "hi eve" in agents.prompt("eve")
     good(call("bob", "send_message", {"to": "operator", "text": "hi you"}))
     good(call("bob", "send_message", {"to": "parent", "text": "hi parent"}))
@@ -93,8 +95,8 @@ def test_messages_reach_whom_they_are_for(call, agents):
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid"}))
     good(call("kid", "send_message", {"to": "parent", "text": "hi boss"}))
     (message,) = json.loads(good(call("bob", "check_inbox")))["messages"]
-    answer = "reply_to 6, or this turn's last words are the answer"
-    assert message == {"id": 6, "head": f"message 6 from your child kid: a request, 0 s ago; {answer}", "text": "hi boss"}
+    answer = "reply_to 7, or this turn's last words are the answer"
+    assert message == {"id": 7, "head": f"message 7 from your child kid: a request, 0 s ago; {answer}", "text": "hi boss"}
 
 
 def test_messages_are_read_once(call, agents):
