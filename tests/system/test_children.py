@@ -226,7 +226,8 @@ def test_an_agent_looks_at_its_descendants_work(daemon, app, until):
     assert head in result
     assert "\n> all done" in result
     assert all(line.startswith("> ") for line in tail.splitlines()[2:])
-    assert "turn:started" in tail
+    assert [line for line in tail.splitlines() if "all done" in line][1].endswith("Z text all done")
+    assert (tail.count("all done"), "kid.txt" in tail) == (2, True), "in the prompt and the speech, which came in pieces"
     assert "+++ b/kid.txt" in diff
     assert "stranger" in other
     assert "doesn't descend from you" in refused

@@ -9,11 +9,13 @@ import msgspec
 from mcp_server import tools
 from substrat.core.agents import excerpts
 from substrat.core.families import results
+from substrat.core.programs.transcript import Transcript
 from substrat.daemon.families.mcp_tools import failure
 from substrat.errors import PolicyDenied, Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
+    from substrat.core.programs.transcript import TranscriptStep
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.spawning import ChildPlace
     from substrat.daemon.clones.children import ChildPlaces
@@ -21,14 +23,10 @@ if TYPE_CHECKING:
     from substrat.daemon.families.mcp_tools import ToolCalls
     from substrat.daemon.families.waits import Waits
 
-_TAIL = 200
-"""Events that the end of an agent's work shows at most; fewer when they are long."""
-
-
-class _TailEvent(msgspec.Struct):
-    time: str
-    kind: str
-    text: str | None
+_TAIL = 1000
+"""Events that the end of an agent's work is put together from: the fragments of some speeches, and what came between."""
+_LONGEST_STEP = 2048
+"""Bytes that it shows of one step: a command's output must not hide what was done after it."""
 
 
 class AgentTools:
@@ -100,10 +98,14 @@ class AgentTools:
         return found[0] if found and found[0].outcome is not None else None
 
     async def _tail(self, agent: Agent) -> str:
-        journal = self._registry.journal
-        events = await journal.read(journal.start_of(-_TAIL, agent.id), agent.id, _TAIL)
-        told = [msgspec.json.decode(event.json, type=_TailEvent) for event in events]
-        lines = [f"{event.time} {event.kind} {event.text or ''}".rstrip() for event in told]
+        """Return the last steps of an agent's transcript, of each and of all together the head and the tail."""
+        journal, transcript, steps = self._registry.journal, Transcript(), []
+        cursor, last = journal.start_of(-_TAIL, agent.id), journal.last_cursor
+        while cursor < last and (events := await journal.read(cursor, agent.id, _TAIL)):
+            cursor = events[-1].cursor
+            for event in events:
+                steps += transcript.feed(msgspec.json.decode(event.json))
+        lines = (excerpts.shortened(_line(step), _LONGEST_STEP) for step in (*steps, *transcript.finish()))
         return excerpts.quoted("\n".join(lines), excerpts.MOST)
 
     async def _diff(self, agent: Agent) -> str:
@@ -112,6 +114,12 @@ class AgentTools:
         found = await self._diffing.difference(agent.clone, with_text=True)
         more = f"\n… {found.cut:,} bytes more" if found.cut else ""
         return excerpts.shortened(found.text or "It has changed nothing.") + more
+
+
+def _line(step: TranscriptStep) -> str:
+    """Return a step of a transcript in words: its time and kind, the text, and of a tool call how it ended."""
+    said = f"{step.time} {step.event or step.kind} {step.text}".rstrip()
+    return said if step.tool is None else f"{said}: {step.tool.verdict}\n{step.tool.output}".rstrip()
 
 
 def _head(agent: Agent, made: str) -> str:
