@@ -6,10 +6,16 @@ immediately, and the operator's answer arrives as a message.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+import difflib
+import json
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Text = Annotated[str, Meta(min_length=1)]
@@ -17,38 +23,15 @@ MAX_STATUS = 500
 """Characters: a status is one column of a list, and each agent object carries one."""
 
 
-class Hints(NamedTuple):
-    """Facts about a tool that a client may show its user before a call (MCP's `ToolAnnotations`).
-
-    Args:
-        reads_only: it changes nothing.
-        destroys: it may take back or overwrite something.
-        repeats_harmlessly: the same call again changes nothing more.
-        reaches_out: it may reach beyond this machine's agents and their operator.
-    """
-
-    reads_only: bool = False
-    destroys: bool = False
-    repeats_harmlessly: bool = False
-    reaches_out: bool = False
-
-
 class Whoami(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="whoami", tag_field="_tool"):
-    """Say who you are and what is yours.
+    """Say who you are, and what is yours.
 
-    Your name, role (root or child), workspace, the directory that your family shares, network, parent, children, reminders,
-    open waits, and how many messages wait for you.
+    Your workspace, network, limits, parent, children, reminders, open waits and questions, and who has written to you.
     """
-
-    title: ClassVar[str] = "Who am I"
-    hints: ClassVar[Hints] = Hints(reads_only=True, repeats_harmlessly=True)
 
 
 class ListAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_agents", tag_field="_tool"):
     """List the other agents you can write to: name, state and its reason, status, waits, parent, last words."""
-
-    title: ClassVar[str] = "List the other agents"
-    hints: ClassVar[Hints] = Hints(reads_only=True, repeats_harmlessly=True)
 
     scope: Annotated[Literal["family", "children", "all"], Meta(description="which agents; default all")] = "all"
 
@@ -56,12 +39,9 @@ class ListAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="l
 class SendMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="send_message", tag_field="_tool"):
     """Send a message to another agent, to several, or to `operator`, the person in charge.
 
-    It returns at once. A request (the default) wakes an idle agent; a busy one gets it in its next turn. Its reply, or the
-    result of the turn in which it read the request, starts your next turn: don't wait for it, finish yours.
+    It returns at once. A request (the default) wakes an idle agent of your family; others get it in their next turn. Its
+    reply, or the result of the turn in which it read the request, starts your next turn: don't wait for it, finish yours.
     """
-
-    title: ClassVar[str] = "Send a message"
-    hints: ClassVar[Hints] = Hints()
 
     to: Annotated[Name, Meta(description="a name, `parent`, `operator`, or the groups `children`, `siblings`, `family`")]
     text: Annotated[Text, Meta(description="what to tell them")]
@@ -75,9 +55,6 @@ class SendMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 class CheckInbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="check_inbox", tag_field="_tool"):
     """Read the messages that have come for you since your turn began. Each is handed out once."""
 
-    title: ClassVar[str] = "Read new messages"
-    hints: ClassVar[Hints] = Hints()
-
     peek: Annotated[bool, Meta(description="leave them unread, so that your next turn still begins with them")] = False
     message: Annotated[int | None, Meta(description="instead, the number of one that has come, to read all of it")] = None
 
@@ -87,9 +64,6 @@ class GetAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="get
 
     The status names the commit of its work that is kept: `git merge` and `git cherry-pick` take it from your clone.
     """
-
-    title: ClassVar[str] = "Look at an agent"
-    hints: ClassVar[Hints] = Hints(reads_only=True, repeats_harmlessly=True)
 
     name: Annotated[Name, Meta(description="the agent")]
     what: Annotated[
@@ -104,9 +78,6 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
     It returns at once with the child's name and where it works; when the child has finished the task, a message tells you
     its result.
     """
-
-    title: ClassVar[str] = "Start another agent"
-    hints: ClassVar[Hints] = Hints(destroys=True, reaches_out=True)  # the child may change files and use its network
 
     prompt: Annotated[Text, Meta(description="the child's task")]
     name: Annotated[Name | None, Meta(description="its name; one is made up when absent")] = None
@@ -142,9 +113,6 @@ class WaitAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="w
     at the timeout with those there are. No message about their turns wakes you before.
     """
 
-    title: ClassVar[str] = "Wait for agents"
-    hints: ClassVar[Hints] = Hints(repeats_harmlessly=True)
-
     names: Annotated[tuple[Name, ...] | None, Meta(description="the agents; all your children when absent")] = None
     mode: Annotated[Literal["all", "any"], Meta(description="whether all must have finished (default) or one")] = "all"
     timeout_s: Annotated[
@@ -156,18 +124,12 @@ class WaitAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="w
 class InterruptAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="interrupt_agent", tag_field="_tool"):
     """Stop the running turn of one of your descendants. With a text, its next turn begins with that."""
 
-    title: ClassVar[str] = "Interrupt an agent"
-    hints: ClassVar[Hints] = Hints(destroys=True)
-
     name: Annotated[Name, Meta(description="the descendant's name")]
     text: Annotated[Text | None, Meta(description="the prompt of its next turn")] = None
 
 
 class EndAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="end_agent", tag_field="_tool"):
     """End one of your descendants for good, and its own descendants with it. What it changed in files stays."""
-
-    title: ClassVar[str] = "End an agent"
-    hints: ClassVar[Hints] = Hints(destroys=True, repeats_harmlessly=True)
 
     name: Annotated[Name, Meta(description="the descendant's name")]
     reason: Annotated[Annotated[str, Meta(max_length=MAX_STATUS)] | None, Meta(description="why, for the record")] = None
@@ -179,10 +141,7 @@ class Complete(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="com
     Call it last, once your work is done or has failed for good.
     """
 
-    title: ClassVar[str] = "Give your result"
-    hints: ClassVar[Hints] = Hints(repeats_harmlessly=True)
-
-    result: Annotated[Text, Meta(description="the result; JSON where a schema was asked for")]
+    result: Annotated[Text, Meta(description="the result; where a schema was asked for, the JSON value or its text")]
     status: Annotated[Literal["succeeded", "failed"], Meta(description="default succeeded")] = "succeeded"
     files: Annotated[
         tuple[Annotated[str, Meta(max_length=500)], ...],
@@ -193,9 +152,6 @@ class Complete(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="com
 class ReportStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="report_status", tag_field="_tool"):
     """Say in a few words what you are doing, for the operator and the other agents to see."""
 
-    title: ClassVar[str] = "Report what you are doing"
-    hints: ClassVar[Hints] = Hints(repeats_harmlessly=True)
-
     text: Annotated[str, Meta(min_length=1, max_length=MAX_STATUS, description="what you are doing")]
 
 
@@ -205,16 +161,21 @@ class AskOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     It returns at once. The answer, when it comes, starts your next turn: don't wait for it, finish yours.
     """
 
-    title: ClassVar[str] = "Ask the operator"
-    hints: ClassVar[Hints] = Hints()
-
     question: Annotated[Text, Meta(description="what you need to know, and what you suggest")]
     options: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=200)], ...],
         Meta(max_length=20, description="answers to choose from, for example to approve or not"),
     ] = ()
-    default: Annotated[Text | None, Meta(description="the answer if none has come by the deadline")] = None
+    default: Annotated[
+        Text | None, Meta(description="the answer if none has come by the deadline; one of the options, if there are any")
+    ] = None
     deadline_s: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description="seconds until then")] = None
+
+
+class CancelQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cancel_question", tag_field="_tool"):
+    """Take a question to the operator back that isn't answered yet; `whoami` lists those you have."""
+
+    question: Annotated[int, Meta(description="its number")]
 
 
 class RemindMe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remind_me", tag_field="_tool"):
@@ -223,32 +184,29 @@ class RemindMe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="rem
     Give `in_s`, `at` or `every_s`; the last needs `times` or `until`.
     """
 
-    title: ClassVar[str] = "Set a reminder"
-    hints: ClassVar[Hints] = Hints()
-
     text: Annotated[Text, Meta(description="what to tell you")]
     in_s: Annotated[Annotated[float, Meta(ge=0)] | None, Meta(description="seconds from now")] = None
     at: Annotated[str | None, Meta(description="a time such as 2026-01-31T18:00:00Z")] = None
     every_s: Annotated[Annotated[float, Meta(gt=0)] | None, Meta(description="seconds between two reminders")] = None
     times: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="how often in all")] = None
     until: Annotated[str | None, Meta(description="the time after which there are no more")] = None
-    seconds: Annotated[Annotated[float, Meta(ge=0)] | None, Meta(description="the same as in_s")] = None
 
 
 class CancelReminder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cancel_reminder", tag_field="_tool"):
     """Take a reminder back; `whoami` lists those you have."""
-
-    title: ClassVar[str] = "Cancel a reminder"
-    hints: ClassVar[Hints] = Hints(destroys=True, repeats_harmlessly=True)
 
     reminder: Annotated[int, Meta(description="its number")]
 
 
 Tool = (
     Whoami | ListAgents | GetAgent | SendMessage | CheckInbox | SpawnAgent | InterruptAgent | EndAgent | WaitAgents
-    | Complete | ReportStatus | AskOperator | RemindMe | CancelReminder
+    | Complete | ReportStatus | AskOperator | CancelQuestion | RemindMe | CancelReminder
 )  # fmt: skip
 TOOLS: tuple[type[Tool], ...] = get_args(Tool)
+ONLY_READ = frozenset({"whoami", "list_agents", "get_agent"})
+"""Tools that change nothing."""
+CALLS_PER_SECOND = 20.0
+"""Messages of one turn's companion that are answered a second, after a burst: beyond that the agent waits."""
 
 
 class BadArguments(Exception):
@@ -307,8 +265,34 @@ def parse(name: str, arguments: dict[str, Any] | None) -> Tool:
     """
     kind = _BY_NAME.get(name)
     if kind is None:
-        raise BadArguments(f"there is no tool {name!r}; there are: {', '.join(_BY_NAME)}")
+        raise BadArguments(no_such("tool", name, [*_BY_NAME]))
+    given = arguments or {}
+    if kind is Complete and given.get("result") is not None and not isinstance(given["result"], str):
+        given = {**given, "result": json.dumps(given["result"], ensure_ascii=False)}  # what a schema asks for
     try:
-        return msgspec.convert({**(arguments or {}), "_tool": name}, kind)
+        return msgspec.convert({**given, "_tool": name}, kind)
     except msgspec.ValidationError as problem:
-        raise BadArguments(f"{name}: {problem}") from None
+        raise BadArguments(f"{name}: {_in_words(str(problem), given, schema_of(kind)['properties'])}") from None
+
+
+_PLACE = re.compile(r" - at `\$\.(\w+)")
+_UNKNOWN = re.compile(r"unknown field `(.*)`")
+
+
+def _in_words(problem: str, given: dict[str, Any], properties: dict[str, Any]) -> str:
+    """Return msgspec's sentence about arguments with the value at fault, and those there could be."""
+    if (found := _UNKNOWN.search(problem)) is not None:
+        return no_such("argument", found[1], [*properties])
+    if (found := _PLACE.search(problem)) is None:
+        return problem
+    key = found[1]
+    if "Invalid enum value" in problem and (allowed := properties[key].get("enum")):
+        return no_such(key, str(given[key]), allowed)
+    return f"{key}: {problem[: found.start()]}, and it is {json.dumps(given.get(key), default=str)[:80]}"
+
+
+def no_such(what: str, word: str, words: Sequence[str]) -> str:
+    """Say that a word isn't one of those there are: `there is no mode 'al' (did you mean all?); there are: all, any`."""
+    near = difflib.get_close_matches(word.lower(), words, 1)
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    return f"there is no {what} {word[:80]!r}{meant}; there are: {', '.join(words)}"

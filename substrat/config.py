@@ -191,7 +191,7 @@ class LimitKeys(msgspec.Struct, frozen=True):
         Meta(ge=0, description="how many turns in a row messages alone may start within the window; 0: no limit"),
     ] = 100
     wake_window: Annotated[float, Meta(gt=0, description="the window, in seconds")] = 3600.0
-    children: Annotated[int, Meta(ge=0, description="how many living children an agent may have")] = 16
+    children: Annotated[int, Meta(ge=0, description="how many children of an agent may be queued, running or waiting")] = 16
     depth: Annotated[int, Meta(ge=0, description="how many generations agents may spawn")] = 4
     family: Annotated[int, Meta(ge=0, description="how many living descendants an agent of the operator's may have")] = 100
     agents: Annotated[int, Meta(ge=1, description="how many agents there may be")] = 10_000

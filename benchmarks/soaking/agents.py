@@ -128,7 +128,7 @@ class Agents:
         calls: dict[str, list[tuple[str, dict[str, object]]]] = {
             "send": [("send_message", {"to": other, "text": f"hello {self.token(other)}"})],
             "spawn": [("spawn_agent", {"name": child, "prompt": task})],
-            "remind": [("remind_me", {"text": f"remember {self.token(name)}", "seconds": 0.3})],
+            "remind": [("remind_me", {"text": f"remember {self.token(name)}", "in_s": 0.3})],
             "ask": [("ask_operator", {"question": "left or right?"})],
             "look": [("whoami", {}), ("list_agents", {}), ("report_status", {"text": "busy"})],
         }

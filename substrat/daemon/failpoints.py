@@ -10,7 +10,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from mcp_server.tools import TOOLS, name_of
+from mcp_server.tools import ONLY_READ, TOOLS, name_of
 from substrat.protocol.methods import METHODS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ CHANGES = (
     "refs noted", "agent relocated", "gate tried", "bell recorded", "bell failed",
     "restore intended", "clone restored", "restore failed",
     "landing asked", "landing intended", "landing noted", "landing decided", "wait over", LOST, *SWEPT,
-    *(f"tool called: {name_of(tool)}" for tool in TOOLS if not tool.hints.reads_only),
+    *(f"tool called: {name_of(tool)}" for tool in TOOLS if name_of(tool) not in ONLY_READ),
 )  # fmt: skip
 """Every commit but those inside a tool call."""
 URGENT = frozenset({

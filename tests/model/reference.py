@@ -134,7 +134,7 @@ class World:
     Args:
         room: how many turns run at once.
         waiting: how much may wait for one agent.
-        children: how many living children an agent may have.
+        children: how many children of an agent may be at work.
         depth: how many generations agents may spawn.
         agents: how many agents there may be.
     """
@@ -178,8 +178,8 @@ class World:
         return agent
 
     def check_family(self, parent):
-        living = [agent for agent in self.agents.values() if agent.parent == parent and agent.state != "ended"]
-        if len(living) >= self.children:
+        at_work = [agent for agent in self.agents.values() if agent.parent == parent and not self.has_finished(agent)]
+        if len(at_work) >= self.children:
             raise Refusal("LimitReached")
         if len(self.lineage(self.agents[parent])) > self.depth:
             raise Refusal("LimitReached")

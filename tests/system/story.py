@@ -34,8 +34,8 @@ ANNA = f"""/shell echo anna >> log
 /tool check_inbox {{}}
 /tool send_message {{"to": "operator", "text": "a note"}}
 /tool ask_operator {{"question": "which way?"}}
-/tool remind_me {{"text": "now\\n/shell echo reminder >> log", "seconds": 0.1}}
-/tool remind_me {{"text": "/shell echo never >> log", "seconds": 99999}}
+/tool remind_me {{"text": "now\\n/shell echo reminder >> log", "in_s": 0.1}}
+/tool remind_me {{"text": "/shell echo never >> log", "in_s": 99999}}
 /tool cancel_reminder {{"reminder": 2}}
 /tool spawn_agent {CHILD}
 """

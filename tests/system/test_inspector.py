@@ -52,7 +52,7 @@ def test_the_inspector_lists_and_calls_the_tools(daemon, modules):
     listed, whoami, refused = map(json.loads, json.loads(agent["turn"]["result"]))
     assert [tool["name"] for tool in listed["tools"]] == [
         "whoami", "list_agents", "get_agent", "send_message", "check_inbox", "spawn_agent", "interrupt_agent", "end_agent",
-        "wait_agents", "complete", "report_status", "ask_operator", "remind_me", "cancel_reminder",
+        "wait_agents", "complete", "report_status", "ask_operator", "cancel_question", "remind_me", "cancel_reminder",
     ]  # fmt: skip
     assert json.loads(whoami["content"][0]["text"])["name"] == "anna"
     assert refused["isError"]

@@ -101,7 +101,7 @@ def test_an_inform_starts_no_turn_and_comes_once_with_the_next_one_in_order(shar
     assert prompt.index("first news") < prompt.index("second news")
     assert prompt.count("news") == 2
     assert "my work" in shared.show("bert")["turn"]["result"], "the prompt came too"
-    assert (json.loads(who)["unread"], json.loads(peeked)["messages"]) == (0, [])
+    assert (json.loads(who)["unread"], json.loads(peeked)["messages"]) == ({}, [])
     rows = shared.ok("inbox", "anna")
     found = [(row["intent"], row["state"], row["turn"]) for row in rows if row["to"] == "bert"]
     assert found == [("inform", "delivered", 2)] * 2

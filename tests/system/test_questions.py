@@ -145,7 +145,7 @@ def until_prompts(daemon, count):
 
 
 def test_a_reminder_that_is_due_while_no_daemon_runs_is_told_by_the_next_one(running):
-    running.spawn("anna", running.workspace(), '/tool remind_me {"text": "wake up", "seconds": 0.5}')
+    running.spawn("anna", running.workspace(), '/tool remind_me {"text": "wake up", "in_s": 0.5}')
     running.kill()
     due = time.time() + 0.6
     while time.time() < due:
@@ -158,7 +158,7 @@ def test_a_reminder_that_is_due_while_no_daemon_runs_is_told_by_the_next_one(run
 
 
 def test_reminders_are_listed_and_cancelled(running):
-    script = '/tool remind_me {"text": "never", "seconds": 86400}\n/tool whoami {}'
+    script = '/tool remind_me {"text": "never", "in_s": 86400}\n/tool whoami {}'
     running.spawn("anna", running.workspace(), script)
     made, who = running.tool("anna")
     number = int(re.match(r"reminder (\d+) is due at 20", made)[1])

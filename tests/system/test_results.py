@@ -234,7 +234,7 @@ def test_questions_have_options_and_answers_in_ones_own_words(shared, until):
 def test_at_the_deadline_the_default_is_the_answer_once_also_when_no_daemon_ran(daemon, until):
     daemon.start()
     work = daemon.workspace()
-    how = {"question": "now?", "options": ["now", "later"], "default": "/say later"}
+    how = {"question": "now?", "options": ["now", "/say later"], "default": "/say later"}
     for name in ("anna", "bert"):
         daemon.spawn(name, work, tool("remind_me", text="a far one", in_s=9999))
     items = [ask(daemon, "anna", **how, deadline_s=1)]

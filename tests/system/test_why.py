@@ -30,7 +30,7 @@ def test_answers_and_reminders_are_where_chains_end(daemon):
     daemon.ok("answer", str(question["id"]), "yes")
     daemon.wait("anna")
     assert [kind for _, kind in kinds(daemon, "anna")][:3] == ["turn:started", "question:answered", "question:asked"]
-    daemon.ok("send", "anna", "--wait", '/tool remind_me {"text": "later", "seconds": 0}')
+    daemon.ok("send", "anna", "--wait", '/tool remind_me {"text": "later", "in_s": 0}')
     wait_until(lambda: len(daemon.events("anna", "turn:started")) == 4, "the turn that the reminder starts")
     assert kinds(daemon, "anna") == [("anna", "turn:started"), ("anna", "message:received")]
 

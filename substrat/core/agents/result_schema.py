@@ -7,6 +7,7 @@ An example: `{"type": "object", "properties": {"score": {"type": "number"}}, "re
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 _LIMITS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
 _WORDS = ("title", "description", "default", "examples", "$schema")
 """Keywords that say nothing about which results fit."""
+_FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*)\n```", re.DOTALL | re.IGNORECASE)
 _KEYWORDS = frozenset(
     {"type", "properties", "required", "additionalProperties", "items", "enum", "const", *_LIMITS, *_WORDS}
 )
@@ -73,10 +75,16 @@ def misfit(schema_text: str, result: str) -> str | None:
         result: the result, as JSON.
     """
     try:
-        value = json.loads(result, parse_constant=_refuse)
+        value = json.loads(unfenced(result), parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         return f"the result must be JSON, and isn't: {error}"
     return next(_misfits(json.loads(schema_text), value, "the result"), None)
+
+
+def unfenced(text: str) -> str:
+    """Return the JSON that a model has put into a Markdown fence of its own, with nothing beside; another text as it is."""
+    found = _FENCE.fullmatch(text.strip())
+    return found[1] if found is not None else text
 
 
 def _refuse(word: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from mcp_server.tools import no_such
 from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import BY_OPERATOR, OPERATOR, SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
@@ -61,6 +62,8 @@ class Inbox:
         limits = self._registry.config.limits
         if len(text.encode("utf-8", "replace")) > limits.message_bytes:
             raise LimitReached(f"a question may have {limits.message_bytes} bytes: write the rest to a file")
+        if question.options and question.default is not None and answers.chosen(question.options, question.default) is None:
+            raise InvalidParams(no_such("option for the default", question.default, question.options))
         mail.check(self._registry, agent, None)
         with self._registry.change("question asked") as change:
             turn = open_turn_id(agent)
@@ -167,9 +170,18 @@ class Inbox:
             Refused: it is settled already.
         """
         item = self._open_item(number)
-        agent = self._registry.get(item.sender)
+        self._dismiss(item, Closed.SETTLED, self._registry.get(item.sender))
+
+    def take_back(self, agent: Agent, number: int) -> None:
+        """Take an agent's own question back; raises `NotFound` if it has no such question that waits."""
+        own = {item.id: item for item in self._store.questions_of(agent.id)}
+        if number not in own:
+            raise NotFound(f"no question {number} of yours waits: {', '.join(map(str, own)) or 'none'} does")
+        self._dismiss(own[number], Closed.DROPPED, agent)
+
+    def _dismiss(self, item: Item, how: Closed, agent: Agent | None) -> None:
         with self._registry.change("question dismissed") as change:
-            self._store.close_items([item], Closed.SETTLED)
+            self._store.close_items([item], how)
             self._store.forget_settled()
             if agent is not None:
                 change.put(agent)  # those who wait for it look at it again: it may have finished by that

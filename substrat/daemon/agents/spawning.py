@@ -8,6 +8,7 @@ import secrets
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
+from mcp_server.tools import CALLS_PER_SECOND
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import (
@@ -282,16 +283,46 @@ def _check_room(registry: Registry, parent: Agent | None) -> None:
         raise LimitReached(f"there are {len(registry.agents)} agents already (limits.agents): `substratctl rm` some")
     if parent is None:
         return
-    children = [agent for agent in registry.children(parent.id) if agent.phase != Phase.ENDED]
-    if len(children) >= limits.children:
-        raise LimitReached(f"{parent.name} has {len(children)} children already, as many as limits.children allows")
+    busy, idle = _children(registry, parent)
+    if len(busy) >= limits.children:
+        names = f", for example {idle[0]}, one of yours that is idle" if idle else ""
+        raise LimitReached(
+            f"{len(busy)} children of yours are at work, as many as may be: end your turn with wait_agents, mode any, and "
+            f"start it then; or give the task with send_message to a child that has finished{names}"
+        )
     depth, root = len(registry.lineage(parent)), registry.root_of(parent)
     if depth > limits.depth:
-        raise LimitReached(f"{parent.name} is in generation {depth - 1} and can't spawn: limits.depth is {limits.depth}")
+        raise LimitReached(
+            f"{parent.name} is in generation {depth - 1}, the last: do the work yourself or tell your parent"
+        )
     # So that one agent of the operator's can't use up all there may be.
     members = [member for member in registry.family(root) if member.phase != Phase.ENDED]
     if len(members) > limits.family:
-        raise LimitReached(f"{root.name} has {limits.family} descendants already, as many as limits.family allows")
+        raise LimitReached(
+            f"{root.name} has {limits.family} descendants already, as many as may be: end_agent those that have finished"
+        )
+
+
+def _children(registry: Registry, parent: Agent) -> tuple[list[str], list[str]]:
+    """Return the names of an agent's children that are at work, or wait or ask, and of those that have finished."""
+    children = [agent for agent in registry.children(parent.id) if agent.phase != Phase.ENDED]
+    ids = [agent.id for agent in children]
+    going_on = registry.store.askers(ids) | registry.store.waiters(ids)
+    idle = [agent.name for agent in children if agent.phase in {Phase.IDLE, Phase.FAILED} and agent.id not in going_on]
+    return [agent.name for agent in children if agent.name not in idle], idle
+
+
+def limits_of(registry: Registry, agent: Agent) -> dict[str, float | None]:
+    """Return an agent's limits: what it may still start and how deep, sizes, times in seconds; None: there is none."""
+    limits, turns, own = registry.config.limits, registry.config.turns, agent.settings
+    turn_s = turns.time_limit if own.time_limit is None else own.time_limit
+    silence_s = turns.silence_limit if own.silence_limit is None else own.silence_limit
+    return {
+        "children_left": max(0, limits.children - len(_children(registry, agent)[0])),
+        "depth_left": max(0, limits.depth - len(registry.lineage(agent)) + 1),
+        "message_bytes": limits.message_bytes, "turn_s": turn_s or None, "silence_s": silence_s or None,
+        "calls_per_s": CALLS_PER_SECOND,
+    }  # fmt: skip
 
 
 def check_name(registry: Registry, name: str, parent: Agent | None, renamed: Agent | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from substrat.core.agents.prompts import head, shown, timestamp
 from substrat.core.agents.records import GROUPS, OPERATOR, Completion, Intent
 from substrat.core.families.waits import WaitMode
 from substrat.core.programs.table import named
-from substrat.daemon.agents import mail
+from substrat.daemon.agents import mail, spawning
 from substrat.daemon.agents.inbox import Question
 from substrat.daemon.agents.reminders import ReminderWish
 from substrat.daemon.agents.spawning import SHARE, ChildPlace, SpawnRequest
@@ -34,10 +35,15 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.requests import AgentRequests
     from substrat.daemon.families.families import Families
 
+    _ForOneself = tools.ReportStatus | tools.AskOperator | tools.CancelQuestion | tools.RemindMe | tools.CancelReminder
+
 log = structlog.get_logger("substrat.tools")
 
-_ONLY_READ = frozenset(tools.name_of(tool) for tool in tools.TOOLS if tool.hints.reads_only)
-"""Tools that commit nothing, and whose answers aren't kept for a repeated call: they have no effect, and may be long."""
+_OPERATORS = re.compile(r"substratctl|cursor-agent models|(?<!\S)`?--[a-z]")
+"""What only the operator has: commands, and options of a command line."""
+_KEY = re.compile(r" \([a-z]+\.[a-z_]+\)")
+_SHOWN_QUESTION = 200
+"""Characters of a question that `whoami` repeats."""
 
 
 class _Refusal(str):
@@ -49,10 +55,22 @@ class _Refusal(str):
 def failure(problem: Exception, tool: str, agent: str) -> tuple[str, bool]:
     """Return the answer of a call that an exception has ended, from its handler."""
     if isinstance(problem, SubstratError | tools.BadArguments):
-        return str(problem), True
+        return for_model(str(problem)), True
     error_id = secrets.token_hex(4)
     log.exception("a tool broke", tool=tool, agent=agent, error_id=error_id)
     return f"{tool} failed inside Substrat; the operator finds it in the log as {error_id}", True
+
+
+def for_model(text: str) -> str:
+    """Return an error without the remedy that is the operator's alone, and without names of configuration keys.
+
+    For example `there are 9 agents already (limits.agents): `substratctl rm` some` ends after `already`.
+    """
+    said = _KEY.sub("", text)
+    if (found := _OPERATORS.search(said)) is None:
+        return said
+    kept = re.split(r"[:;,] ", said[: found.start()])[:-1]
+    return f"{': '.join(kept) or 'that is refused'}; ask_operator if you need it"
 
 
 class ToolCalls:
@@ -100,14 +118,14 @@ class ToolCalls:
         """
         store = self._requests.registry.store
         repeatable = None
-        if turn is not None and identity is not None and name not in _ONLY_READ:
+        if turn is not None and identity is not None and name not in tools.ONLY_READ:
             repeatable = agent, turn, identity
         try:
             if repeatable is not None and (known := store.answered_call(*repeatable)) is not None:
                 text, is_error = json.loads(known)
                 return text, is_error
             call = tools.parse(name, arguments)
-            if name in _ONLY_READ:
+            if name in tools.ONLY_READ:
                 return self._do(self.caller(agent), call, ready), False
             with self._requests.registry.change(f"tool called: {name}"):
                 text = self._do(self.caller(agent), call, ready)
@@ -154,16 +172,15 @@ class ToolCalls:
             case tools.EndAgent(name, reason):
                 return self._steering.end(caller, name, reason)
             case tools.Complete(result, status, files):
+                result = result_schema.unfenced(result) if caller.settings.result_schema is not None else result
                 listed = "".join(f"\n- {file}" for file in files)
                 text = f"{result}\n\nFiles:{listed}" if files else result
                 self._requests.complete(caller.id, result, text, Completion(status))
                 return "noted: it is told when this turn ends, so end it now"
-            case tools.ReportStatus() | tools.AskOperator() | tools.RemindMe() | tools.CancelReminder():
+            case _:
                 return self._do_for_oneself(caller, call)
 
-    def _do_for_oneself(
-        self, caller: Agent, call: tools.ReportStatus | tools.AskOperator | tools.RemindMe | tools.CancelReminder
-    ) -> str:
+    def _do_for_oneself(self, caller: Agent, call: _ForOneself) -> str:
         """Perform a call that concerns no other agent."""
         match call:
             case tools.ReportStatus(text):
@@ -172,8 +189,11 @@ class ToolCalls:
             case tools.AskOperator(text, options, default, deadline_s):
                 number = self._inbox.ask(caller, Question(text, options, default, deadline_s))
                 return f"question {number} waits for the operator; the answer starts your next turn"
-            case tools.RemindMe(text, in_s, at, every_s, times, until, seconds):
-                wish = ReminderWish(text, in_s if in_s is not None else seconds, at, every_s, times, until)
+            case tools.CancelQuestion(question):
+                self._inbox.take_back(caller, question)
+                return f"question {question} is taken back"
+            case tools.RemindMe(text, in_s, at, every_s, times, until):
+                wish = ReminderWish(text, in_s, at, every_s, times, until)
                 number, due = self._reminders.add(caller, wish)
                 return f"reminder {number} is due at {timestamp(due)}"
             case tools.CancelReminder(reminder):
@@ -181,7 +201,8 @@ class ToolCalls:
                 return f"reminder {reminder} is cancelled"
 
     def _whoami(self, caller: Agent) -> str:
-        children = [agent.name for agent in self._requests.registry.children(caller.id)]
+        registry = self._requests.registry
+        store, policy = registry.store, caller.policy
         return _json(
             name=caller.name,
             id=caller.id,
@@ -189,10 +210,12 @@ class ToolCalls:
             workspace=caller.workspace,
             shared=SHARED_IN_SANDBOX,
             model=caller.model,
-            network=caller.policy.network.value,
-            parent=self._requests.registry.name_of(caller.parent) or OPERATOR,
-            children=children,
-            unread=self._requests.unread(caller),
+            network={"kind": policy.network.value, "allows": policy.allow},
+            limits=spawning.limits_of(registry, caller),
+            parent=registry.name_of(caller.parent) or OPERATOR,
+            children=[agent.name for agent in registry.children(caller.id) if agent.phase != Phase.ENDED],
+            unread=store.unread_by_sender(caller.id),
+            questions=[{"id": item.id, "text": item.text[:_SHOWN_QUESTION]} for item in store.questions_of(caller.id)],
             reminders=[
                 {"id": reminder.id, "due": timestamp(reminder.due), "text": reminder.text}
                 for reminder in self._reminders.of(caller)
@@ -265,4 +288,4 @@ def _schema(schema: dict[str, Any] | None) -> str | None:
 
 
 def _json(**members: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(members), indent=1).decode()
+    return msgspec.json.encode(members).decode()

@@ -15,6 +15,7 @@ import structlog
 import trio
 
 from mcp_server import hook, host
+from mcp_server.tools import CALLS_PER_SECOND
 from substrat import __version__
 from substrat.core.programs import lenient
 from substrat.daemon.kernel import limits, sockets
@@ -41,7 +42,7 @@ _RELAY = re.compile(r"[!-~]{1,64}")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _LONGEST_ID = 64
 """Characters of a request's id that are stored with the answer as they are: usual ids are numbers and UUIDs."""
-_RATE, _BURST = 20.0, 1000.0
+_RATE, _BURST = CALLS_PER_SECOND, 1000.0
 """Messages a second and a turn, connections among them: beyond that the agent waits, not the daemon, and its state grows
 slowly."""
 _SIZE = 16 * 1024

@@ -172,6 +172,14 @@ class ItemQueries(Database):
             (agent_id, sender),
         ).rowcount
 
+    def unread_by_sender(self, agent_id: str) -> dict[str, int]:
+        """Count the items that wait for an agent, by the names of their senders."""
+        return dict(
+            self._db.execute(
+                f"SELECT sender_name, count(*) FROM items WHERE {_WAITS} AND agent = ? GROUP BY sender_name", (agent_id,)
+            )
+        )
+
     def is_waiting(self, agent_id: str, sender: str, text: str) -> bool:
         """Say whether an item of a sender's with a text waits for an agent."""
         row = self._db.execute(
@@ -244,6 +252,11 @@ class ItemQueries(Database):
             return {}
         found = self._db.execute(f"{ITEMS.select} WHERE id IN ({','.join('?' * len(counts))})", list(counts))
         return {item.sender: (item, counts[item.id]) for item in map(_item, found)}
+
+    def questions_of(self, sender: str) -> list[Item]:
+        """Load an agent's questions that the operator hasn't answered, oldest first."""
+        condition = f"{_WAITS} AND agent IS NULL AND kind = 'question' AND sender = ?"
+        return [_item(row) for row in self._db.execute(f"{ITEMS.select} WHERE {condition} ORDER BY id", (sender,))]
 
     def count_questions(self) -> int:
         """Count the questions that the operator hasn't answered."""

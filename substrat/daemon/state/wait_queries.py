@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - the queries are put together from constants
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from substrat.daemon.state.database import Database
@@ -35,6 +36,14 @@ class WaitQueries(Database):
     def pending_waits(self) -> list[Wait]:
         """Load every wait that isn't told yet, oldest first."""
         return WAITS.read_all(self._db.execute(f"{WAITS.select} ORDER BY id").fetchall())
+
+    def waiters(self, agents: Sequence[str]) -> set[str]:
+        """Return those of some agents that wait for others."""
+        found = self._db.execute(
+            "SELECT DISTINCT agent FROM waits WHERE wake IS NULL AND agent IN (SELECT value FROM json_each(?))",
+            (json.dumps(agents),),
+        )
+        return {row[0] for row in found}
 
     def reports_waiting(self, agent_id: str, members: Sequence[str]) -> dict[int, str]:
         """Return the items that wait for an agent and tell the end of a turn of some others, with the other's id each."""

@@ -105,15 +105,15 @@ def test_a_child_gets_no_more_than_its_parent_has(agents, parent, child):
         assert agents.spawn("kid", "task", parent="boss", network=child).policy.network is child
 
 
-def test_the_number_of_living_children_is_bounded(new_agents):
+def test_the_number_of_children_at_work_is_bounded(new_agents):
     agents = new_agents(limits={"children": 2})
     agents.spawn("boss")
-    agents.spawn("a", parent="boss")
-    agents.spawn("b", parent="boss")
-    with pytest.raises(LimitReached, match="children"):
+    agents.spawn("a", "task", parent="boss")
+    agents.spawn("b", "task", parent="boss")
+    with pytest.raises(LimitReached, match="2 children of yours are at work"):
         agents.spawn("c", parent="boss")
-    agents.supervisor.end("a")
-    agents.spawn("c", parent="boss")
+    agents.finish("a")
+    agents.spawn("c", "task", parent="boss")
 
 
 def test_generations_are_bounded(new_agents):
@@ -210,7 +210,7 @@ def test_prompts_are_worked_on_one_by_one_in_their_order(agents):
 
 def test_messages_that_wait_are_delivered_together(agents):
     agents.spawn("eve")
-    agents.spawn("bob", "busy")
+    agents.spawn("bob", "busy", parent="eve")
     for text in ("one", "two"):
         agents.supervisor.message(agents.agent("eve"), "bob", text)
     agents.supervisor.send("bob", "a prompt")
@@ -230,7 +230,7 @@ def test_messages_that_wait_are_delivered_together(agents):
 
 def test_a_message_wakes_an_idle_agent_and_leaves_a_failed_one_alone(agents):
     agents.spawn("eve")
-    agents.spawn("bob")
+    agents.spawn("bob", parent="eve")
     agents.supervisor.message(agents.agent("eve"), "bob", "hi")
     assert agents.state("bob") == "running"
     agents.fall("bob")
@@ -258,7 +258,7 @@ def test_both_sides_of_a_message_are_told(agents):
 
 def test_messages_that_are_refused(new_agents):
     agents = new_agents(limits={"message_bytes": 10, "waiting_items": 2})
-    agents.spawn("eve"), agents.spawn("bob", "busy"), agents.spawn("old")
+    agents.spawn("eve"), agents.spawn("bob", "busy", parent="eve"), agents.spawn("old")
     agents.supervisor.end("old")
     eve = agents.agent("eve")
     with pytest.raises(LimitReached, match="bytes"):
@@ -280,7 +280,7 @@ def test_messages_that_are_refused(new_agents):
 
 def test_an_agent_whose_last_message_a_command_of_a_person_reads_waits_for_nothing(new_agents):
     agents = new_agents(turns={"max_running": 1})
-    agents.spawn("bob"), agents.spawn("eve", "busy")
+    agents.spawn("bob"), agents.spawn("eve", "busy", parent="bob")
     agents.supervisor.message(agents.agent("eve"), "bob", "hi")
     assert agents.agent("bob").phase == Phase.QUEUED
     assert [item.text for item in agents.supervisor.take_inbox("bob")] == ["hi"]

@@ -9,7 +9,7 @@ from sandbox.spec import Network
 from substrat.core.agents.prompts import timestamp
 from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.agents.reminders import Reminders
-from substrat.daemon.families.mcp_tools import ToolCalls
+from substrat.daemon.families.mcp_tools import ToolCalls, for_model
 
 
 @pytest.fixture
@@ -51,7 +51,8 @@ def bad(answer):
 def test_who_one_is(call, agents, work):
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid"}))
     told = json.loads(good(call("bob", "whoami")))
-    assert (told["name"], told["workspace"], told["network"], told["parent"]) == ("bob", str(work), "none", "operator")
+    assert (told["name"], told["workspace"], told["parent"]) == ("bob", str(work), "operator")
+    assert (told["network"], told["limits"]["children_left"]) == ({"kind": "none", "allows": []}, 15)
     assert (told["role"], told["children"], told["waits"]) == ("root", ["kid"], [])
     good(call("bob", "wait_agents", {"note": "then merge", "timeout_s": 60}))
     (wait,) = json.loads(good(call("bob", "whoami")))["waits"]
@@ -59,6 +60,57 @@ def test_who_one_is(call, agents, work):
     assert wait["until"] == timestamp(agents.families.waits.listed()[0].deadline)
     kid = json.loads(good(call("kid", "whoami")))
     assert (kid["role"], kid["parent"], kid["shared"]) == ("child", "bob", told["shared"])
+
+
+def test_what_waits_for_one_and_what_one_asks(call, agents):
+    good(call("eve", "send_message", {"to": "bob", "text": "hi"}))
+    good(call("bob", "ask_operator", {"question": "which way?"}))
+    told = good(call("bob", "whoami"))
+    assert "\n" not in told
+    (question,) = json.loads(told)["questions"]
+    assert (json.loads(told)["unread"], question["text"]) == ({"eve": 1}, "which way?")
+    refused = bad(call("bob", "cancel_question", {"question": 99}))
+    assert refused == f"no question 99 of yours waits: {question['id']} does"
+    bad(call("eve", "cancel_question", {"question": question["id"]}))
+    good(call("bob", "cancel_question", {"question": question["id"]}))
+    assert json.loads(good(call("bob", "whoami")))["questions"] == []
+    assert agents.store.askers([agents.agent("bob").id]) == set()
+
+
+def test_a_default_is_one_of_the_options(call):
+    wish = {"question": "now?", "options": ["now", "later"], "deadline_s": 60}
+    refused = bad(call("bob", "ask_operator", {**wish, "default": "latter"}))
+    assert refused == "there is no option for the default 'latter' (did you mean later?); there are: now, later"
+    good(call("bob", "ask_operator", {**wish, "default": "later"}))
+
+
+def test_a_result_in_a_form_may_be_an_object_or_stand_in_a_fence(call, agents):
+    schema = {"type": "object", "properties": {"score": {"type": "integer"}}}
+    good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid", "result_schema": schema}))
+    for result in ({"score": 1}, '```json\n{"score": 1}\n```'):
+        good(call("kid", "complete", {"result": result}))
+        assert agents.turn("kid").report == '{"score": 1}'
+    assert "'score' of the result must be of type integer" in bad(call("kid", "complete", {"result": {"score": "1"}}))
+
+
+def test_children_that_have_finished_count_no_more(call, agents):
+    for number in range(16):
+        good(call("bob", "spawn_agent", {"prompt": "task", "name": f"kid{number}"}))
+    agents.finish("kid3")
+    good(call("bob", "spawn_agent", {"prompt": "task", "name": "more"}))
+    agents.finish("more")
+    good(call("more", "ask_operator", {"question": "may I?"}))
+    refused = bad(call("bob", "spawn_agent", {"prompt": "task"}))
+    assert "16 children of yours are at work" in refused
+    assert all(word in refused for word in ("wait_agents", "send_message", "kid3"))
+
+
+def test_no_error_tells_an_agent_of_the_operators_commands():
+    told = "there are 9 agents already (limits.agents): `substratctl rm` some"
+    assert for_model(told) == "there are 9 agents already; ask_operator if you need it"
+    told = "there is an agent 'bob' already: choose another name, or `substratctl rm bob` it"
+    assert for_model(told) == "there is an agent 'bob' already: choose another name; ask_operator if you need it"
+    assert for_model("to: not accepted") == "to: not accepted"
 
 
 def test_an_agent_that_has_asked_the_operator_waits_for_it(call):
