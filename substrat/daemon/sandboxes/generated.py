@@ -37,6 +37,7 @@ def generate(
     agent_dir: AgentDir,
     agent: Agent,
     parent: str | None,
+    limits: Mapping[str, float | None],
     user: User,
     python: str,
     person: PersonGit,
@@ -51,6 +52,7 @@ def generate(
         agent_dir: the agent's directories.
         agent: the agent.
         parent: its parent's name.
+        limits: its limits, for the rules (`spawning.limits_of`).
         user: who it is inside.
         python: the companion's interpreter.
         person: the operator's git configuration, as far as it holds inside.
@@ -80,7 +82,7 @@ def generate(
     if chat is not None:
         _make_mount_point(agent_dir.chat(agent.workspace, chat))
     left_out = _copy_cursor_directory(agent_dir, agent, workspace)
-    rules, instructions = prompts.rules(agent, parent, [*map(visible, read_only)]), prompts.instructions(agent)
+    rules, instructions = prompts.rules(agent, parent, limits, [*map(visible, read_only)]), prompts.instructions(agent)
     _write_rules(os.path.join(agent_dir.cursor, CURSOR.places.rules), rules)
     _write_rules(os.path.join(agent_dir.cursor, CURSOR.places.instructions), instructions)
     found = nofollow.read_own(agent_dir.mcp_json, MOST_RECORD)  # copied from the workspace, which bounds it

@@ -20,6 +20,7 @@ from substrat.core.agents import environment
 from substrat.core.agents.cgroup_limits import CgroupLimits
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import program_of
+from substrat.daemon.agents import spawning
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import (
     authorities,
@@ -216,7 +217,8 @@ class SandboxPreparer:
         if current is not None and current.turn is None and current.phase != Phase.QUEUED:
             await trio.to_thread.run_sync(partial(
                 generate, agent_dir, agent,
-                parent=self._state.registry.name_of(agent.parent), user=self._user, python=program.find_python()[0],
+                parent=self._state.registry.name_of(agent.parent),
+                limits=spawning.limits_of(self._state.registry, agent), user=self._user, python=program.find_python()[0],
                 person=person, git_directories=_git_directories(agent, found),
                 chat=os.path.basename(chat) if chat is not None else None, read_only=found.whole,
             ))  # fmt: skip
@@ -247,7 +249,8 @@ class SandboxPreparer:
         self._state.registry.points.before("files made")
         left_out = await trio.to_thread.run_sync(partial(
             generate, agent_dir, agent,
-            parent=self._state.registry.name_of(agent.parent), user=self._user, python=python,
+            parent=self._state.registry.name_of(agent.parent), limits=spawning.limits_of(self._state.registry, agent),
+            user=self._user, python=python,
             person=person, git_directories=_git_directories(agent, found),
             chat=os.path.basename(chat) if chat is not None else None, workspace=identity_of, read_only=found.whole,
         ))  # fmt: skip

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mcp_server import tools
 from sandbox.spec import Network
 from substrat.core.agents import excerpts, prompts
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.agents.records import OPERATOR, SYSTEM, Agent, Intent, Item, ItemKind
+from substrat.core.agents.records import OPERATOR, SYSTEM, Agent, AgentSettings, Intent, Item, ItemKind
 from substrat.core.agents.rights import Policy
 from substrat.core.workspaces.clones import Clone
 
@@ -143,21 +142,37 @@ def test_a_childs_report_names_child_turn_outcome_and_result():
     assert prompts.child_report("kid", 1, "error", "", "").endswith("error.\n")
 
 
+LIMITS = {"children_left": 16, "depth_left": 3, "message_bytes": 65536, "turn_s": None, "silence_s": 900.0}
+
+
 @pytest.mark.parametrize("network", Network)
 @pytest.mark.parametrize("parent", [None, "boss"])
-def test_the_rules_say_who_and_where(network, parent):
-    agent = Agent("id", "kid", Phase.IDLE, "/w/{name}", "auto", Policy(network), 0.0)
-    text = prompts.rules(agent, parent)
-    for word in ("`kid`", "`/w/{name}`", f"`{network.value}`", "`boss`" if parent else "the operator", "send_message"):
-        assert word in text
-    assert text.startswith("---\n")
-    assert "alwaysApply: true" in text
-    assert "`git worktree add` fails" in text
-    taught = text.partition("The MCP server `substrat`")[2]
-    assert len(taught.splitlines()) <= 24, "one screen"
-    assert all(f"`{tools.name_of(tool)}`" in taught for tool in tools.TOOLS)
-    in_a_clone = prompts.rules(replace(agent, clone=CLONE), parent)
-    assert "`git worktree add` works inside it alone" in in_a_clone
+def test_the_rules_are_those_of_the_agents_own_room(network, parent):
+    hosts = tuple(f"host-{number}.example.org:443" for number in range(50)) if network is Network.FILTERED else ()
+    agent = Agent("id", "kid", Phase.IDLE, "/w/{name}", "auto", Policy(network, hosts), 0.0)
+    scratch = replace(agent, workspace="/s/agents/11111111-0000-4000-8000-000000000000/scratch")
+    rooms = {
+        "`git worktree add` fails": (agent, ()), "works there: a/b.git": (agent, ("a/b.git",) * 50),
+        "`workspace/main`": (replace(agent, clone=CLONE), ()), "only what you put into `$SUBSTRAT_SHARED`": (scratch, ()),
+    }  # fmt: skip
+    for own, (one, read_only) in rooms.items():
+        text = prompts.rules(one, parent, LIMITS, read_only)
+        for word in ("`kid`", f"`{one.workspace}`", f"`{network.value}`", "`boss`" if parent else "the operator"):
+            assert word in text
+        assert ("host-0.example.org:443" in text, "don't retry" in text) == (bool(hosts), bool(hosts))
+        assert "16 more children at work, 3 generations below you, messages of 65,536 bytes, 900 s of silence." in text
+        assert text.startswith("---\n")
+        assert len(text) <= 1300
+        others = [words for words in rooms if words != own and words != "`git worktree add` fails"]
+        assert (own in text, [words for words in others if words in text]) == (True, [])
+
+
+def test_what_a_parent_demands_stands_beside_the_rules():
+    agent = Agent("id", "kid", Phase.IDLE, "/w", "auto", Policy(Network.NONE), 0.0)
+    assert prompts.instructions(agent) == ""
+    settings = AgentSettings(instructions="be brief", result_schema='{"type": "object"}')
+    text = prompts.instructions(replace(agent, settings=settings))
+    assert text.index("be brief") < text.index('fits this schema: {"type": "object"}')
 
 
 @given(st.floats(0, 4e9))

@@ -29,9 +29,12 @@ def place(tmp_path):
     return Layout(str(tmp_path / "state"), str(tmp_path / "run")).agent("a-1")
 
 
+LIMITS = {"children_left": 1, "depth_left": 1, "message_bytes": 1, "turn_s": None, "silence_s": None}
+
+
 def prepare(place, agent, user, **changes):
     given = {"parent": "boss", "python": "/usr/bin/python3", "person": PersonGit(), **changes}
-    return generate(place, agent, given["parent"], user, given["python"], given["person"])
+    return generate(place, agent, given["parent"], LIMITS, user, given["python"], given["person"])
 
 
 def test_an_agents_places(place, tmp_path):
@@ -157,7 +160,7 @@ def test_a_read_only_configuration_can_be_replaced(place, new_agent, user, sourc
     (source / "rules" / "substrat.mdc").chmod(0o444)
 
     def replace():
-        generate(AgentDir("state/a", "run/a"), new_agent(workspace="work"), None, user, "python3", PersonGit())
+        generate(AgentDir("state/a", "run/a"), new_agent(workspace="work"), None, LIMITS, user, "python3", PersonGit())
 
     if os.geteuid() == 0:  # the superuser may write anything, so somebody else has to try
         for path in (source.parents[1], *source.parents[1].rglob("*")):
