@@ -175,7 +175,7 @@ class AskOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 class CancelQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cancel_question", tag_field="_tool"):
     """Take a question to the operator back that isn't answered yet; `whoami` lists those you have."""
 
-    question: Annotated[int, Meta(description="its number")]
+    question: Annotated[int | None, Meta(description="its number; by default your last")] = None
 
 
 class RemindMe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="remind_me", tag_field="_tool"):

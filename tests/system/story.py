@@ -403,8 +403,8 @@ class Story:
         asleep = "/shell while [ ! -e {} ]; do sleep 0.02; done"
         lines = (
             f"/tool spawn_agent {child}", asleep.format("five"), f"/tool interrupt_agent {otherwise}", asleep.format("six"),
-            '/tool end_agent {"name": "apprentice", "reason": "enough"}', f"/tool ask_operator {question}",
-            '/tool complete {"result": "all steered"}',
+            '/tool end_agent {"name": "apprentice", "reason": "enough"}\n/tool ask_operator {"question": "so?"}',
+            f"/tool cancel_question {{}}\n/tool ask_operator {question}", '/tool complete {"result": "all steered"}',
         )  # fmt: skip
         self.spawn("master", self.work, "\n".join(lines))
         self.until(lambda: self.told("master", "question:answered"), "the default answer")

@@ -172,12 +172,14 @@ class Inbox:
         item = self._open_item(number)
         self._dismiss(item, Closed.SETTLED, self._registry.get(item.sender))
 
-    def take_back(self, agent: Agent, number: int) -> None:
-        """Take an agent's own question back; raises `NotFound` if it has no such question that waits."""
+    def take_back(self, agent: Agent, number: int | None) -> int:
+        """Take an agent's own question back, by default its newest, and return its number; raises `NotFound`."""
         own = {item.id: item for item in self._store.questions_of(agent.id)}
+        number = number if number is not None else max(own, default=0)
         if number not in own:
-            raise NotFound(f"no question {number} of yours waits: {', '.join(map(str, own)) or 'none'} does")
+            raise NotFound(f"no question {number or ''} of yours waits; there are: {', '.join(map(str, own)) or 'none'}")
         self._dismiss(own[number], Closed.DROPPED, agent)
+        return number
 
     def _dismiss(self, item: Item, how: Closed, agent: Agent | None) -> None:
         with self._registry.change("question dismissed") as change:

@@ -69,8 +69,8 @@ def for_model(text: str) -> str:
     said = _KEY.sub("", text)
     if (found := _OPERATORS.search(said)) is None:
         return said
-    kept = re.split(r"[:;,] ", said[: found.start()])[:-1]
-    return f"{': '.join(kept) or 'that is refused'}; ask_operator if you need it"
+    ends = [end.start() for end in re.finditer(r"[:;,] ", said[: found.start()])]
+    return f"{said[: ends[-1]] if ends else 'that is refused'}; ask_operator if you need it"
 
 
 class ToolCalls:
@@ -190,8 +190,7 @@ class ToolCalls:
                 number = self._inbox.ask(caller, Question(text, options, default, deadline_s))
                 return f"question {number} waits for the operator; the answer starts your next turn"
             case tools.CancelQuestion(question):
-                self._inbox.take_back(caller, question)
-                return f"question {question} is taken back"
+                return f"question {self._inbox.take_back(caller, question)} is taken back"
             case tools.RemindMe(text, in_s, at, every_s, times, until):
                 wish = ReminderWish(text, in_s, at, every_s, times, until)
                 number, due = self._reminders.add(caller, wish)
@@ -235,7 +234,8 @@ class ToolCalls:
     def _send_message(self, caller: Agent, call: tools.SendMessage) -> str:
         """Send a message; one that every addressee refused is an error, and is kept for people to see."""
         intent = Intent(call.intent) if call.intent is not None else None
-        receipts = self._messages.send(caller, call.to, call.text, intent, call.reply_to)
+        sent = self._messages.send(caller, call.to, call.text, intent, call.reply_to)
+        receipts = [receipt._replace(problem=for_model(receipt.problem)) for receipt in sent]
         if any(receipt.number is not None for receipt in receipts):
             return "\n".join(map(str, receipts))
         return _Refusal("\n".join(map(str, receipts)) if call.to in GROUPS else receipts[0].problem)
