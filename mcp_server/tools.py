@@ -293,6 +293,10 @@ def _in_words(problem: str, given: dict[str, Any], properties: dict[str, Any]) -
 
 def no_such(what: str, word: str, words: Sequence[str]) -> str:
     """Say that a word isn't one of those there are: `there is no mode 'al' (did you mean all?); there are: all, any`."""
+    return f"there is no {what} {word[:80]!r}{nearest(word, words)}; there are: {', '.join(words)}"
+
+
+def nearest(word: str, words: Sequence[str]) -> str:
+    """Return ` (did you mean all?)` for the nearest of some words; empty if none is near."""
     near = difflib.get_close_matches(word.lower(), words, 1)
-    meant = f" (did you mean {near[0]}?)" if near else ""
-    return f"there is no {what} {word[:80]!r}{meant}; there are: {', '.join(words)}"
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mcp_server.tools import nearest
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.agents.records import OPERATOR
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 
 _LONGEST = 200
 """Characters of what came of an agent's last turn: one line of a list."""
+
+
+def unknown(registry: Registry, caller: Agent, name: str) -> NotFound:
+    """Return the error of a name that no agent has, with the nearest name in the caller's family."""
+    names = [one.name for one in registry.family(registry.root_of(caller))]
+    return NotFound(f"there is no agent {name[:80]!r}{nearest(name, names)}: list_agents shows those there are")
 
 
 class AgentLists:
@@ -48,7 +55,7 @@ class AgentLists:
         try:
             agent = self._registry.find(name)
         except NotFound:
-            raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
+            raise unknown(self._registry, caller, name) from None
         (facts,) = self._rows([agent])
         if caller.id in self._registry.lineage(agent)[1:]:
             turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None

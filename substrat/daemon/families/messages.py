@@ -19,6 +19,7 @@ from substrat.core.agents.records import (
     by_agent,
     open_turn_id,
 )
+from substrat.daemon.families.agent_lists import unknown
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, PolicyDenied, Refused
 
@@ -102,7 +103,7 @@ class Messages:
             when = f": {to} is of another family, so it starts no turn and comes with {to}'s next" if waits else ""
             return Receipt(to, number, when=when)
         except NotFound:
-            raise NotFound(f"there is no agent {to!r}: list_agents shows those there are") from None
+            raise unknown(self._registry, sender, to) from None
         except LimitReached as problem:
             if to == OPERATOR:
                 raise

@@ -14,6 +14,7 @@ import structlog
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SYSTEM
 from substrat.core.families import needs
+from substrat.daemon.families.agent_lists import unknown
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, NotFound, PolicyDenied, Refused, StorageFailed
 
@@ -77,7 +78,7 @@ class Needs:
         try:
             found = registry.find(name)
         except NotFound:
-            raise NotFound(f"there is no agent {name!r} to need: list_agents shows those there are") from None
+            raise unknown(registry, parent, name) from None
         if found.id in registry.lineage(parent):
             raise Refused(f"a child of yours can't need {name}, because it descends from it: start it without that")
         if registry.root_of(found).id != registry.root_of(parent).id:

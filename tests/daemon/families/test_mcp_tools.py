@@ -166,6 +166,9 @@ def test_the_status_is_noted(call, agents):
 
 BAD = [
     ("send_message", {"to": "nobody", "text": "x"}, "list_agents"),
+    ("send_message", {"to": "bobb", "text": "x"}, "there is no agent 'bobb' (did you mean bob?)"),
+    ("get_agent", {"name": "bobby"}, "there is no agent 'bobby' (did you mean bob?)"),
+    ("spawn_agent", {"prompt": "x", "needs": ["Bob"]}, "there is no agent 'Bob' (did you mean bob?)"),
     ("send_message", {"to": "bob", "text": "x"}, "itself"),
     ("send_message", {"to": "eve"}, "text"),
     ("spawn_agent", {"prompt": "x", "network": "host"}, "network"),
