@@ -122,17 +122,19 @@ class WaitAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="w
 
 
 class InterruptAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="interrupt_agent", tag_field="_tool"):
-    """Stop the running turn of one of your descendants. With a text, its next turn begins with that."""
+    """Stop the running turns of descendants. With a text, each one's next turn begins with it. It wakes you for none."""
 
-    name: Annotated[Name, Meta(description="the descendant's name")]
+    name: Annotated[Name | None, Meta(description="the descendant's name")] = None
     text: Annotated[Text | None, Meta(description="the prompt of its next turn")] = None
+    names: Annotated[tuple[Name, ...], Meta(max_length=100, description="several of them")] = ()
 
 
 class EndAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="end_agent", tag_field="_tool"):
-    """End one of your descendants for good, and its own descendants with it. What it changed in files stays."""
+    """End descendants for good, and their own descendants with them. What they changed in files stays."""
 
-    name: Annotated[Name, Meta(description="the descendant's name")]
+    name: Annotated[Name | None, Meta(description="the descendant's name")] = None
     reason: Annotated[Annotated[str, Meta(max_length=MAX_STATUS)] | None, Meta(description="why, for the record")] = None
+    names: Annotated[tuple[Name, ...], Meta(max_length=100, description="several of them")] = ()
 
 
 class Complete(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="complete", tag_field="_tool"):

@@ -379,7 +379,7 @@ class World:
         if names is None:
             members = [child for child in self.children_of(agent) if child.state != "ended" or child in told]
         else:
-            members = [self.check_awaited(agent, one) for one in dict.fromkeys(names)]
+            members = self.those_awaited(agent, list(dict.fromkeys(names)))
         if not members or self.closes_circle(agent, members):
             raise Refusal("Refused")
         taken = [item for item in agent.inbox if item.about is not None and item.about[0] in members]
@@ -396,11 +396,10 @@ class World:
         self.follow_up()
         return None
 
-    def check_awaited(self, agent, name):
-        found = self.find(name)
-        if found in self.lineage(agent) or self.root(found) != self.root(agent):
-            raise Refusal("Refused")
-        return found
+    def those_awaited(self, agent, names):
+        found = [self.find(name) for name in names]
+        root = self.root(agent)
+        return [one for one in found if one not in self.lineage(agent) and self.root(one) == root]
 
     def closes_circle(self, agent, members):
         found = list(members)

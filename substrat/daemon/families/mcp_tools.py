@@ -90,7 +90,7 @@ class ToolCalls:
         self._inbox = inbox
         self._messages = Messages(requests)
         self.lists = AgentLists(requests.registry, families.waits, families.queue)
-        self._steering = Steering(requests)
+        self._steering = Steering(requests, families.waits)
 
     def perform(
         self,
@@ -165,12 +165,11 @@ class ToolCalls:
             case tools.SpawnAgent():
                 return self._spawn_agent(caller, call, ready if isinstance(ready, ChildPlace) else None)
             case tools.WaitAgents(names, mode, timeout_s, note):
-                wait, said = self._families.waits.register(caller, names, WaitMode(mode), timeout_s, note)
-                return f"{said}: end your turn now; you are woken once, with the results" if wait is not None else said
-            case tools.InterruptAgent(name, text):
-                return self._steering.interrupt(caller, name, text)
-            case tools.EndAgent(name, reason):
-                return self._steering.end(caller, name, reason)
+                return self._families.waits.register(caller, names, WaitMode(mode), timeout_s, note)[1]
+            case tools.InterruptAgent(name, text, names):
+                return self._steering.interrupt(caller, _all_of(name, names), text)
+            case tools.EndAgent(name, reason, names):
+                return self._steering.end(caller, _all_of(name, names), reason)
             case tools.Complete(result, status, files):
                 result = result_schema.unfenced(result) if caller.settings.result_schema is not None else result
                 listed = "".join(f"\n- {file}" for file in files)
@@ -273,6 +272,13 @@ class ToolCalls:
         when = f"queued {' and '.join(waits)}" if waits else "started"
         where = f"it works {place.words} (workspace: {place.kind})"
         return f"agent {child.name} is {when}; {where}; start the others, then wait_agents once and end your turn"
+
+
+def _all_of(name: str | None, names: tuple[str, ...]) -> list[str]:
+    """Return the names that a call gives in one argument or the other, each once; raises `InvalidParams` without any."""
+    if found := list(dict.fromkeys((*([name] if name is not None else []), *names))):
+        return found
+    raise InvalidParams("name or names is missing: say which of your descendants")
 
 
 def _schema(schema: dict[str, Any] | None) -> str | None:

@@ -6,6 +6,7 @@ finished or is held by a person, and comes earlier with any other turn. So eight
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -62,13 +63,14 @@ class Reports:
         if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
             return
         told: dict[str, int] = {}
+        stopped_by = self._stopped_by(agent, turn)
         requests = self._store.open_requests(agent.id)
         tasks = [item for item in turn_prompts.items_behind(self._store, turn) if item.kind is not ItemKind.MESSAGE]
         if question is None:
             self._store.settle_requests(item.id for item in requests)
         for item in sorted([*tasks, *requests], key=lambda item: item.id):
             asker = self._registry.get(item.sender)
-            if asker is None or asker.phase in {Phase.ENDING, Phase.ENDED}:
+            if asker is None or asker.phase in {Phase.ENDING, Phase.ENDED} or by_agent(asker) == stopped_by:
                 continue
             reply_to = item.id if item.kind is ItemKind.MESSAGE else None
             if asker.id not in told:
@@ -84,6 +86,13 @@ class Reports:
                 gathers = reply_to is None and asker.id == agent.parent
                 told_in = change.tell(asker, text, by_agent(agent), ended, reply_to, gathers=gathers)
                 self._store.note_report(told_in, turn.id)
+
+    def _stopped_by(self, agent: Agent, turn: Turn) -> str | None:
+        """Return which agent has stopped a turn, as events' `data.by` says it: that isn't told what it did itself."""
+        if turn.outcome is not Outcome.INTERRUPTED:
+            return None
+        row = self._store.last_event_of_turn(agent.id, turn.id, "agent:interrupted")
+        return json.loads(row.data).get("by") if row is not None and row.data is not None else None
 
     def settle(self, change: Change) -> None:
         """Wake the parents whose children are all at rest by a change with what was gathered for them, as a part of it."""

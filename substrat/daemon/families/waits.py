@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
+    from substrat.errors import SubstratError
 
 MOST = 16
 """Open waits of one agent: a model that registers more has lost count, and each change of a member looks at all of them."""
@@ -127,11 +128,12 @@ class Waits:
             note: words that come back with the wake.
 
         Returns:
-            The wait, and a sentence about it; None, and the results, if it is over already.
+            The wait, and what is to be told of it; None, and the results, if it is over already. Names that can't be waited
+            for are told one by one, and the others waited for.
 
         Raises:
             NotFound: no such agent.
-            Refused: it would wait for itself, an ancestor, or in a circle.
+            Refused: it would wait for itself or an ancestor alone, or in a circle.
             LimitReached: it has too many waits.
             InvalidParams: its deadline is too far off, or its note too long.
         """
@@ -140,7 +142,8 @@ class Waits:
             raise InvalidParams(f"timeout_s can be more than 0 and up to {LONGEST_S:g} seconds, not {timeout_s:g}")
         if note is not None and len(note.encode("utf-8", "replace")) > registry.config.limits.message_bytes:
             raise InvalidParams(f"a note may have {registry.config.limits.message_bytes} bytes: write the rest to a file")
-        members = self._members(agent, names)
+        members, problems = self._members(agent, names)
+        refused = "".join(f"\nnot waited for: {problem}" for problem in problems)
         self._check_circle(agent, members)
         now = registry.now()
         deadline = now + timeout_s if timeout_s is not None else None
@@ -156,7 +159,7 @@ class Waits:
             finished = self.finished(wait.members)
             wait = replace(wait, reports=tuple(sorted(reports)))
             if waits.is_satisfied(mode, wait.members, finished, self.held(wait.members)):
-                return None, self._words(wait, finished, timed_out=False)
+                return None, self._words(wait, finished, timed_out=False) + refused
             if len(self.open_of(agent.id)) >= MOST:
                 raise LimitReached(f"{agent.name} waits {MOST} times already: finish your turn, and you are woken")
             wait = replace(wait, id=self._store.add_wait(wait))
@@ -167,10 +170,29 @@ class Waits:
             change.record(DaemonEvent(agent.id, turn, "wait:opened", _opened(wait), data, start))
             if deadline is not None:
                 change.after(partial(registry.wake_at, deadline))
-        return wait, _opened(wait)
+        held = self.held(wait.members)
+        stuck = ", ".join(name for member, name in zip(wait.members, wait.names, strict=True) if member in held)
+        waits_too = f"\nfor a person waits {stuck}: told as not done once all others have finished" if stuck else ""
+        return wait, f"{_opened(wait)}: end your turn now; you are woken once, with the results{waits_too}{refused}"
 
-    def _members(self, agent: Agent, names: Sequence[str] | None) -> list[Agent]:
+    def release(self, change: Change, agent: Agent, others: Collection[str]) -> str:
+        """Let an agent wait no more for others that it has stopped itself, and return the results if that ends waits."""
+        told = []
+        for wait in self.open_of(agent.id):
+            left = [both for both in zip(wait.members, wait.names, strict=True) if both[0] not in others]
+            if len(left) == len(wait.members):
+                continue
+            rest = replace(wait, members=tuple(one for one, _ in left), names=tuple(name for _, name in left))
+            finished = self.finished(rest.members)
+            over = not left or waits.is_satisfied(rest.mode, rest.members, finished, self.held(rest.members))
+            change.put_wait(wait.id, None if over else rest)
+            if over and (left or wait.reports):
+                told.append(self._words(rest, finished, timed_out=False))
+        return "\n".join(told)
+
+    def _members(self, agent: Agent, names: Sequence[str] | None) -> tuple[list[Agent], list[SubstratError]]:
         registry = self._registry
+        problems: list[SubstratError] = []
         if names is None:
             children = registry.children(agent.id)
             told = set(self._store.reports_waiting(agent.id, [one.id for one in children]).values()) if children else set()
@@ -179,12 +201,19 @@ class Waits:
             if not members:
                 raise Refused(f"{agent.name} has no children to wait for: name the agents, or spawn some first")
         else:
-            members = [self._named(agent, name) for name in dict.fromkeys(names)]
+            members = []
+            for name in dict.fromkeys(names):
+                try:
+                    members.append(self._named(agent, name))
+                except (NotFound, Refused) as problem:
+                    problems.append(problem)
+            if problems and not members:
+                raise problems[0]
             if not members:
                 raise InvalidParams("names is empty: name the agents to wait for, or leave it out for all your children")
         if len(members) > MOST_MEMBERS:
             raise LimitReached(f"one wait can be for {MOST_MEMBERS} agents: name fewer")
-        return members
+        return members, problems
 
     def _named(self, agent: Agent, name: str) -> Agent:
         registry = self._registry
