@@ -18,7 +18,7 @@ from substrat import config as configuration
 from substrat import errors, paths
 from substrat.core.diagnosis import machine
 from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, CheckResult
-from substrat.core.programs.table import CURSOR, PROGRAMS
+from substrat.core.programs.table import CURSOR, PROGRAMS, moved, on_host
 from substrat.daemon.sandboxes import program
 
 if TYPE_CHECKING:
@@ -159,18 +159,19 @@ def _agent_program(environ: Mapping[str, str], loaded: configuration.Config, nam
 
 
 def _login(environ: Mapping[str, str], loaded: configuration.Config, name: str) -> CheckResult:
-    known = PROGRAMS[name]
+    known, home = PROGRAMS[name], _home(environ)
+    path = on_host(known.login.file, home, moved(environ))
     given = {**environ, **loaded.env_of(name)}
     return machine.login(
         known.login,
         in_environment=any(given.get(variable) for variable in known.login.variables),
-        in_file=os.path.exists(os.path.join(_home(environ), known.login.file)),
+        file=re.sub(f"^{re.escape(home)}/", "~/", path) if os.path.exists(path) else None,
         needed=os.path.basename(loaded.binary_of(name)) not in known.without_login,
     )
 
 
 def _chats(environ: Mapping[str, str]) -> CheckResult:
-    path = os.path.join(_home(environ), CURSOR.places.chats)
+    path = on_host(CURSOR.places.chats, _home(environ), moved(environ))
     existing = _existing(path)
     return machine.chats(path, existing, _user(environ), writable=os.access(existing, os.W_OK))
 

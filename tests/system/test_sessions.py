@@ -13,11 +13,11 @@ def sessions(daemon, workspace):
     return {session["session"]: session for session in daemon.ok("sessions", "-w", workspace)}
 
 
-def by_hand(daemon, workspace, prompt):
+def by_hand(daemon, workspace, prompt, **environment):
     """A chat that the user begins with cursor-agent itself; returns its id."""
     done = subprocess.run(
         [daemon.agent, "-p", "--trust", "--force", "--model", "gpt-5", "--output-format", "json", "--workspace", workspace],
-        input=prompt.encode(), env=daemon.environment(), capture_output=True, cwd=workspace, check=True,
+        input=prompt.encode(), env=daemon.environment(**environment), capture_output=True, cwd=workspace, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)["session_id"]
 
@@ -32,6 +32,20 @@ def test_a_chat_begun_by_hand_is_taken_over(running):
     assert agent["model"] == listed["model"]
     assert agent["turn"]["result"].startswith("I remember 1 earlier turn:\n1. the first question")
     assert sessions(running, workspace)[session]["agent"] == "anna"
+
+
+def test_chats_are_found_where_a_variable_has_moved_them(daemon):
+    moved = {"XDG_CONFIG_HOME": str(daemon.directory / "cfg")}
+    daemon.start(environment=moved)
+    workspace = daemon.workspace()
+    session = by_hand(daemon, workspace, "the first question", **moved)
+    assert list(sessions(daemon, workspace)) == [session]
+    agent = daemon.spawn("anna", workspace, "/recall", "--adopt", session)
+    assert agent["turn"]["result"].startswith("I remember 1 earlier turn:\n1. the first question")
+    other = daemon.spawn("bert", workspace, "/say hi")
+    assert {*sessions(daemon, workspace)} == {session, other["session_id"]}
+    assert len(list((daemon.directory / "cfg").glob("cursor/chats/*/*/store.db"))) == 2
+    assert not (daemon.home / ".cursor" / "chats").exists()
 
 
 def test_a_session_has_one_holder(running):

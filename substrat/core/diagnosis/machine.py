@@ -220,19 +220,19 @@ def agent_program(path: str, said: str | None, problem: str = "") -> CheckResult
     return CheckResult("agent program", GOOD, f"{path} ({version})")
 
 
-def login(places: Login, *, in_environment: bool, in_file: bool, needed: bool) -> CheckResult:
+def login(places: Login, *, in_environment: bool, file: str | None, needed: bool) -> CheckResult:
     """Judge the agents' login.
 
     Args:
         places: where the agent program's login can be.
         in_environment: whether the environment has one.
-        in_file: whether the file of the program's own login is there.
+        file: the file of the program's own login, None where it isn't there.
         needed: whether the agent program needs a login.
     """
     if in_environment:
         return CheckResult("login", GOOD, f"{' or '.join(places.variables)} is set and is passed on to agents")
-    if in_file:
-        return CheckResult("login", GOOD, f"~/{places.file}")
+    if file is not None:
+        return CheckResult("login", GOOD, file)
     if not needed:
         return CheckResult("login", GOOD, "none, and the stand-in needs none")
     return CheckResult("login", WEAKER, "no login was found", places.command)

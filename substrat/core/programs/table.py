@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from substrat.core.programs.claude.claude import CLAUDE
@@ -10,6 +11,8 @@ from substrat.core.programs.cursor import answers, command_line, cursor_agent, m
 from substrat.errors import InvalidParams
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from substrat.core.agents.records import Agent
     from substrat.core.programs.program import AgentProgram
 
@@ -23,6 +26,28 @@ decode, decoder, session_of, result_of = stream.decode, stream.decoder, stream.s
 result_text = answers.result_text
 PROGRAMS = {program.id: program for program in (CURSOR, CLAUDE, CODEX)}
 """An entry for each folder beside this file, by the name that people choose it by."""
+
+
+MOVING = tuple(dict.fromkeys(variable for program in PROGRAMS.values() for variable, _, _ in program.places.moved))
+"""Variables of a person's environment that move places of the programs, such as `CODEX_HOME`."""
+
+
+def moved(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the places that an environment's variables have moved, and the directories where they are."""
+    found: dict[str, str] = {}
+    for program in PROGRAMS.values():
+        for variable, place, below in program.places.moved:
+            if os.path.isabs(directory := environ.get(variable, "")):
+                found.setdefault(place, os.path.normpath(os.path.join(directory, below)))
+    return tuple(found.items())
+
+
+def on_host(path: str, home: str, moved: tuple[tuple[str, str], ...]) -> str:
+    """Return where the host has a place of a program's, such as `.cursor/chats` of the home directory."""
+    for place, directory in moved:
+        if f"{path}/".startswith(f"{place}/"):
+            return directory + path[len(place) :]
+    return os.path.join(home, path)
 
 
 def program_of(agent: Agent) -> AgentProgram:

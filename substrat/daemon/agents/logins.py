@@ -10,7 +10,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING
 
-from substrat.core.programs.table import program_of
+from substrat.core.programs.table import moved, on_host, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +35,7 @@ class Logins:
 
     def __init__(self, home: str, environ: Mapping[str, str]) -> None:
         self._home = home
+        self._moved = moved(environ)
         self._environ = environ
         self._read: dict[str, tuple[tuple[int, int, int, int], str]] = {}
 
@@ -49,7 +50,7 @@ class Logins:
 
     def _of_file(self, login: Login) -> str:
         """Return the hash of the login file's account; the file is read again when it has changed."""
-        path = os.path.join(self._home, login.file)
+        path = on_host(login.file, self._home, self._moved)
         try:
             found = os.stat(path)
             state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)

@@ -150,7 +150,7 @@ class Chats:
         return head, messages
 
     def _folder(self, workspace: str) -> str:
-        return os.path.join(self._sandboxes.user.home, CURSOR.places.chats, chats_folder(workspace))
+        return os.path.join(self._sandboxes.user.place(CURSOR.places.chats), chats_folder(workspace))
 
     async def _read(self, folder: str | None, own: dict[str, str], *arguments: str) -> list[bytes]:
         """Run the reader.

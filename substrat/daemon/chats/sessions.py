@@ -27,7 +27,7 @@ import structlog
 import trio
 
 from sandbox.spec import Bind, Mount
-from substrat.core.programs.table import CURSOR, chats_folder, program_of
+from substrat.core.programs.table import CURSOR, program_of
 from substrat.daemon.sandboxes import chat_places, oneshot
 from substrat.daemon.sandboxes.inside import inside
 from substrat.daemon.state import damaged_files
@@ -156,7 +156,7 @@ class Sessions:
                 f"another one adopt it"
             )
         if not chat_places.check_there(self._sandboxes.user, place, agent):
-            folder = os.path.join("~", CURSOR.places.chats, chats_folder(agent.workspace), session)
+            folder = os.path.join(chat_places.chats_of(self._sandboxes.user, agent.workspace), session)
             raise SessionMissing(
                 f"the session {session} of {agent.name} is gone: {folder}/{CURSOR.places.chat_file} doesn't exist; "
                 f"put it back, or spawn another agent"

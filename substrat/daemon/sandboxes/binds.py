@@ -65,6 +65,7 @@ def closed_paths(user: User, forbidden: Iterable[str]) -> list[str]:
         forbidden: the daemon's own directories.
     """
     closed = [*_SYSTEM, *forbidden, *(os.path.join(user.home, name) for name in _OF_HOME)]
+    closed += [directory for _, directory in user.moved]
     return [*closed, *(os.path.realpath(path) for path in closed)]
 
 

@@ -49,7 +49,7 @@ class Record(msgspec.Struct, frozen=True):
 
 def chats_of(user: User, workspace: str) -> str:
     """Return the physical path of a workspace's folder in the user's own `~/.cursor/chats`."""
-    return os.path.join(os.path.realpath(os.path.join(user.home, CURSOR.places.chats)), chats_folder(workspace))
+    return os.path.join(os.path.realpath(user.place(CURSOR.places.chats)), chats_folder(workspace))
 
 
 def session_is_stored(user: User, workspace: str, session: str) -> bool:
@@ -96,17 +96,17 @@ def make_chats_folder(user: User, workspace: str) -> str:
     Raises:
         WorkspaceUnusable: a part of the path isn't a directory or can't be made.
     """
-    path = user.home
-    for name in (*CURSOR.places.chats.split("/"), chats_folder(workspace)):
-        path = os.path.join(path, name)
+    chats = user.place(CURSOR.places.chats)
+    path = os.path.join(chats, chats_folder(workspace))
+    for place in (os.path.dirname(chats), chats, path):
         try:
-            os.mkdir(path, 0o755)
+            os.makedirs(place, 0o755)
         except FileExistsError:
             # The user may have made it a link; no agent can, because none sees a directory above its own chats.
-            if not os.path.isdir(path):
-                raise WorkspaceUnusable(f"{path} isn't a directory: {CURSOR.name} keeps its chats there") from None
+            if not os.path.isdir(place):
+                raise WorkspaceUnusable(f"{place} isn't a directory: {CURSOR.name} keeps its chats there") from None
         except OSError as problem:
-            raise WorkspaceUnusable(f"{path} can't be made: {problem.strerror}") from None
+            raise WorkspaceUnusable(f"{place} can't be made: {problem.strerror}") from None
     return path
 
 

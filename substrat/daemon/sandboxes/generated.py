@@ -92,7 +92,7 @@ def generate(
     _write(agent_dir.mcp_json, text)
     if program.generate is not None:
         _write_program(agent_dir.program, program.generate(ours, "\n".join(map(_without_head, (rules, instructions)))))
-    for path in _shown_in_home(program.places, user.home):
+    for path in _shown_in_home(program.places, user):
         _make_mount_file(own_home, path)
     _write_ignored(os.path.join(agent_dir.cursor, ".gitignore"))
     _write_etc(agent_dir, user, agent)
@@ -139,11 +139,11 @@ def _without_head(rules: str) -> str:
     return rules.partition("\n---\n")[2].lstrip() if rules.startswith("---\n") else rules
 
 
-def _shown_in_home(places: ProgramPlaces, home: str) -> Iterator[str]:
+def _shown_in_home(places: ProgramPlaces, user: User) -> Iterator[str]:
     """Give the files that are mounted in the program's own directory, relative to it."""
     yield from (path for _, path in places.shown)
     inside = (name for name in places.settings if name.startswith(f"{places.home}/"))
-    yield from (name.removeprefix(f"{places.home}/") for name in inside if os.path.lexists(os.path.join(home, name)))
+    yield from (name.removeprefix(f"{places.home}/") for name in inside if os.path.lexists(user.place(name)))
 
 
 def _make_mount_file(directory: str, name: str) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from substrat import paths
-from substrat.core.programs.table import CURSOR, PROGRAMS
+from substrat.core.programs.table import CURSOR, MOVING, PROGRAMS
 from substrat.daemon.sandboxes import binds, program
 from substrat.daemon.workspaces import checking
 from substrat.errors import SandboxFailed, SubstratError
@@ -62,7 +62,7 @@ class SpawnChecks:
 
     def surroundings(self) -> dict[str, str]:
         """Return the variables by which this daemon finds its files and programs, for `doctor`; no secret is among them."""
-        names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME")
+        names: tuple[str, ...] = ("PATH", "HOME", "XDG_CONFIG_HOME", *MOVING)
         given = {name: self._state.environ[name] for name in names if name in self._state.environ}
         given |= {"SUBSTRAT_STATE_DIR": self._state.layout.state, "SUBSTRAT_RUNTIME_DIR": self._state.layout.runtime}
         config = self._state.registry.config

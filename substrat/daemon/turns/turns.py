@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from substrat.core.programs.table import CURSOR
@@ -60,7 +59,7 @@ class Turns:
     ) -> None:
         registry, layout, accounting, preparer = state.registry, state.layout, agents.accounting, sandboxes.preparer
         self.questions = TurnQuestions(agents.requests, running, sandboxes.cgroups)
-        user_chats = os.path.join(sandboxes.user.home, CURSOR.places.chats)
+        user_chats = sandboxes.user.place(CURSOR.places.chats)
         self.disk_watch = DiskWatch(registry, accounting, layout, user_chats, running.turn_runs)
         self.retention = Retention(registry, layout, state.trash, sweep_wanted, clones.forgetting.sweep)
         preparation = TurnPreparation(

@@ -77,7 +77,8 @@ def _stat_beneath(directory: int, name: str) -> os.stat_result | None:
 def closed_places(user: User, forbidden: tuple[str, ...]) -> tuple[str, ...]:
     """Return the directories no agent works in: writing there would decide about other agents, logins or the daemon."""
     own = [name for program in PROGRAMS.values() for name in (program.places.home, *program.places.settings)]
-    return (*forbidden, *(os.path.join(user.home, name) for name in (*own, ".ssh", ".gnupg")))
+    of_home = (os.path.join(user.home, name) for name in (*own, ".ssh", ".gnupg"))
+    return (*forbidden, *of_home, *(directory for _, directory in user.moved))
 
 
 def _check_owner(path: str, found: os.stat_result, user: User) -> None:

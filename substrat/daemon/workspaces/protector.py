@@ -154,7 +154,7 @@ class WorkspaceProtector:
         home = self._user.home
         configs = git_programs.user_configs(home, self._environ.get("XDG_CONFIG_HOME"))
         # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
-        private = (os.path.realpath(self._layout.state), os.path.realpath(os.path.join(home, CURSOR.places.chats)))
+        private = (os.path.realpath(self._layout.state), os.path.realpath(self._user.place(CURSOR.places.chats)))
         # In a clone nothing is protected: nothing of the host's runs there, and what lands is looked at before.
         roots = (agent.workspace, *further) if agent.clone is None else further
         if not roots:

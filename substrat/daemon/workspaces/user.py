@@ -6,6 +6,8 @@ import os
 import pwd
 from typing import NamedTuple
 
+from substrat.core.programs.table import moved, on_host
+
 _ORDINARY_NAME, _ORDINARY_ID = "agent", 1000
 """Who root's agents are inside: the first ordinary user of most systems."""
 
@@ -17,6 +19,8 @@ class User(NamedTuple):
     uid: int
     gid: int
     home: str
+    moved: tuple[tuple[str, str], ...] = ()
+    """Places of the agent programs that variables have moved (`table.moved`)."""
 
     @classmethod
     def current(cls, environ: dict[str, str]) -> User:
@@ -27,7 +31,12 @@ class User(NamedTuple):
             name, home = entry.pw_name, entry.pw_dir
         except KeyError:
             name, home = f"u{uid}", "/"
-        return cls(name, uid, gid, os.path.realpath(environ.get("HOME") or home))
+        places = tuple((place, os.path.realpath(directory)) for place, directory in moved(environ))
+        return cls(name, uid, gid, os.path.realpath(environ.get("HOME") or home), places)
+
+    def place(self, path: str) -> str:
+        """Return where the host has a place of an agent program's, such as `.cursor/chats` of the home directory."""
+        return on_host(path, self.home, self.moved)
 
     @property
     def inside(self) -> User:
@@ -37,7 +46,7 @@ class User(NamedTuple):
         fail, because a sandbox has no capability for that. On the host it is still root, so this protects nothing.
         """
         found = ids_inside(self.uid)
-        return User(_ORDINARY_NAME, *found, self.home) if found is not None else self
+        return User(_ORDINARY_NAME, *found, self.home, self.moved) if found is not None else self
 
     @property
     def has_home(self) -> bool:

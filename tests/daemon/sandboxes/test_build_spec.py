@@ -11,6 +11,7 @@ from sandbox.spec import Bind, Devices, Network, NetworkMode, Processes, Symlink
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Agent, AgentSettings
 from substrat.core.agents.rights import Policy
+from substrat.core.programs import table
 from substrat.core.programs.cursor import command_line
 from substrat.core.programs.table import CURSOR, PROGRAMS
 from substrat.daemon.sandboxes import build_spec
@@ -328,3 +329,16 @@ def test_roots_agents_find_an_ordinary_user_and_others_themselves():
     assert options[options.index("--uid") :][:4] == ["--uid", "1000", "--gid", "1000"]
     environment = dict(roots.environment)
     assert (environment["USER"], environment["LOGNAME"], environment["HOME"]) == ("agent", "agent", "/root")
+
+
+def test_a_login_that_variables_have_moved_is_shown_without_the_chats_beside_it():
+    moved = table.moved({"XDG_CONFIG_HOME": "/cfg", "CODEX_HOME": "/codex", "CLAUDE_CONFIG_DIR": "not/absolute"})
+    user = User("me", 1000, 1000, HOME, moved)
+    assert [user.place(path) for path in (".cursor/chats", ".cursor", ".codex/auth.json", ".claude")] == [
+        "/cfg/cursor/chats", f"{HOME}/.cursor", "/codex/auth.json", f"{HOME}/.claude",
+    ]  # fmt: skip
+    built = spec(user=user)
+    assert source_of(built, f"{HOME}/.config/cursor/auth.json") == ("/cfg/cursor/auth.json", False)
+    assert source_of(built, f"{HOME}/.config/cursor/chats") is None
+    only_login = spec(user=user._replace(moved=((".config/cursor", "/cfg/cursor"),)))
+    assert source_of(only_login, f"{HOME}/.config/cursor/other") == ("/cfg/cursor/other", False)

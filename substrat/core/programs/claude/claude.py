@@ -30,7 +30,12 @@ CLAUDE = AgentProgram(
     name="claude",
     install="npm install -g @anthropic-ai/claude-code",
     hosts=("api.anthropic.com",),
-    places=ProgramPlaces(home=".claude", settings=(".claude/.credentials.json",), variable="CLAUDE_CONFIG_DIR"),
+    places=ProgramPlaces(
+        home=".claude",
+        settings=(".claude/.credentials.json",),
+        variable="CLAUDE_CONFIG_DIR",
+        moved=(("CLAUDE_CONFIG_DIR", ".claude", ""),),
+    ),
     login=Login(("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"), ".claude/.credentials.json", "claude setup-token"),
     private=("ANTHROPIC_", "CLAUDE_CODE_OAUTH_"),
     command=_command,

@@ -26,6 +26,7 @@ CODEX = AgentProgram(
         home=".codex",
         settings=(".codex/auth.json",),
         variable="CODEX_HOME",
+        moved=(("CODEX_HOME", ".codex", ""),),
         shown=((command_line.SETTINGS, command_line.SETTINGS), (_RULES, _RULES)),
     ),
     login=Login(("CODEX_API_KEY",), ".codex/auth.json", "codex login"),

@@ -29,6 +29,11 @@ CURSOR_AGENT = AgentProgram(
         rules="rules/substrat.mdc",
         instructions="rules/substrat-instructions.mdc",
         chat_file="store.db",
+        moved=(
+            ("CURSOR_CONFIG_DIR", ".cursor/chats", "chats"),
+            ("XDG_CONFIG_HOME", ".cursor/chats", "cursor/chats"),
+            ("XDG_CONFIG_HOME", ".config/cursor", "cursor"),
+        ),
     ),
     login=Login(
         ("CURSOR_API_KEY", "CURSOR_AUTH_TOKEN"), ".config/cursor/auth.json", "cursor-agent login", login_file.account
