@@ -1,7 +1,5 @@
 """The real claude and codex where something fails, and beside each other; tests/system/test_programs.py has more."""
 
-from functools import partial
-
 import pytest
 
 from tests.support import waiting
@@ -17,8 +15,9 @@ FAILURES = {401: "is refused: ", 404: "there is no such model for this account"}
 PASSING = (429, 500)
 
 
-wait_until = partial(waiting.wait_until, patience=200)
-"""Several agents' programs start at once, and each of their failures takes its time."""
+def wait_until(condition, what):
+    """Wait longer than other tests: several agents' programs start at once, and each of their failures takes its time."""
+    return waiting.wait_until(condition, what, patience=200)
 
 
 @pytest.fixture(params=["claude", "codex"])

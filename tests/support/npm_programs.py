@@ -1,13 +1,22 @@
 """The real claude and codex from their npm packages, each beside a model server of the tests' own, in its sandbox."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import shutil
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support import model_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.daemon import DaemonFixture
 
 PACKAGES = {
     "claude": ("@anthropic-ai/claude-code-linux-x64", "2.1.197", "claude"),
@@ -17,7 +26,7 @@ KEYS = {"claude": "ANTHROPIC_API_KEY", "codex": "CODEX_API_KEY"}
 
 
 @pytest.fixture(scope="session")
-def npm(tmp_path_factory):
+def npm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory with the programs' packages, one for all of pytest's workers; skips where they can't be had."""
     if shutil.which("npm") is None:
         pytest.skip("npm is needed to fetch claude and codex")
@@ -35,10 +44,10 @@ def npm(tmp_path_factory):
 
 
 @pytest.fixture
-def configure(daemon, npm):
+def configure(daemon: DaemonFixture, npm: Path) -> Callable[..., str]:
     """Return a function that gives the configuration in which the named programs run, after further lines of it."""
 
-    def configured(*names, further=""):
+    def configured(*names: str, further: str = "") -> str:
         tables, seen = "", []
         for name in names:
             package, _, pattern = PACKAGES[name]
