@@ -92,8 +92,8 @@ def test_commits_that_a_lead_has_merged_are_the_leads_and_ask_for_nothing_more(d
     assert daemon.show("lead")["attention"]["text"] == f"{own}1 child has 1 commit that lead hasn't taken"
     daemon.ok("send", "one", "--wait", commit("more.txt"))
     assert daemon.show("lead")["attention"]["text"] == f"{own}2 children have 3 commits that lead hasn't taken"
-    daemon.ok("send", "lead", "--wait", "/shell git merge -q agents/one")
-    assert daemon.show("one")["clone"]["work"]["in"] == "lead"
+    daemon.ok("send", "lead", "--wait", "/shell git merge -q --squash agents/one && git commit -qm more")
+    assert daemon.show("one")["clone"]["work"]["in"] == "lead", "also by another commit"
     daemon.ok("suspend", "lead")
     assert daemon.show("two")["attention"]["text"] == "1 commit to land in main", "lead can't take it"
     assert daemon.show("one")["attention"]["kind"] == "idle", "lead has it"

@@ -151,7 +151,7 @@ class Clone:
         notice: words for the agent's next prompt; None: there are none.
         notice_turn: the number of the turn that has got them; None: they wait.
         is_strange: whether it began at a commit that was in no branch or tag of the user's: its files set nothing up.
-        held_by: the id of the nearest ancestor whose kept head had `held_head` among its commits; None: none had.
+        held_by: the id of the nearest ancestor whose kept head had `held_head`, or all its changes; None: none had.
         held_head: the head of which that holds.
     """
 

@@ -146,8 +146,10 @@ _STATE = f"""\
 _STATES = f"""\
 {_STATE}while [ $# -ge 5 ]; do state "$1" "$2" "$3" "$4" "$5"; echo .; shift 5; done
 """
-_CONTAINED = """\
-while [ $# -ge 2 ]; do git merge-base --is-ancestor "$1" "$2" 2>/dev/null && echo yes || echo no; shift 2; done
+_CONTAINED = f"""\
+{HAS_CONTENT}while [ $# -ge 2 ]; do
+    {{ git merge-base --is-ancestor "$1" "$2" || by_content "$2" "$1"; }} 2>/dev/null && echo yes || echo no; shift 2
+done
 """
 _LOOK_SECONDS = 300.0
 """Some hundred clones take some seconds; one whose history is searched for the same changes takes up to 15."""
@@ -337,7 +339,7 @@ class Repositories:
             raise kind(f"refs in {common} can't be changed: {words}{mend}")
 
     async def contained(self, common: str, pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        """Say of pairs of commits whether the second has the first among its ancestors, or is it; raises `GitFailed`."""
+        """Say of pairs of commits whether the second has the first's changes, as an ancestor or not; raises `GitFailed`."""
         found = await self.script(common, _CONTAINED, *(word for pair in pairs for word in pair))
         return [word == b"yes" for word in found.split()]
 
