@@ -146,10 +146,8 @@ _STATE = f"""\
 _STATES = f"""\
 {_STATE}while [ $# -ge 5 ]; do state "$1" "$2" "$3" "$4" "$5"; echo .; shift 5; done
 """
-_CONTAINED = f"""\
-{HAS_CONTENT}while [ $# -ge 2 ]; do
-    {{ git merge-base --is-ancestor "$1" "$2" || by_content "$2" "$1"; }} 2>/dev/null && echo yes || echo no; shift 2
-done
+_CONTAINED = f"""{HAS_CONTENT}while [ $# -ge 2 ]; do
+    {{ git merge-base --is-ancestor "$1" "$2" || by_content "$2" "$1"; }} 2>/dev/null && echo yes || echo no; shift 2; done
 """
 _LOOK_SECONDS = 300.0
 """Some hundred clones take some seconds; one whose history is searched for the same changes takes up to 15."""
