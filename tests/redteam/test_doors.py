@@ -176,7 +176,7 @@ answer = {
     daemon.start(config="[limits]\nchildren = 20\ndepth = 2\n")
     many = 'answer = [Door().call("spawn_agent", prompt="answer = 1")[:1] for _ in range(30)]'
     allowed = attack(daemon, other, many, "carl", "--network", "none")
-    assert allowed.count("!") == 10, allowed
+    assert "!" not in allowed[:20], allowed
     assert well(daemon)
 
 
@@ -269,7 +269,7 @@ finish(said)
     start_with_door(daemon, source, config=f"[limits]\nwakes = {wakes}\n")
     work = daemon.workspace()
     daemon.spawn("anna", work, "begin")
-    until((work / "refused").exists, "the end of the ring")
+    until((work / "refused").exists, "the end of the ring", patience=60)
     assert f"messages alone have started the last {wakes} turns of" in (work / "refused").read_text()
     until(lambda: all(map(rests, daemon.ok("ls"))), "the rest")
     assert 2 * wakes - 1 <= sum(agent["turn"]["number"] for agent in daemon.ok("ls")) <= most
