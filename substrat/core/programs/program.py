@@ -97,9 +97,9 @@ class ProgramPlaces(NamedTuple):
         instructions: the file in it with the rules that its parent has given an agent: `rules/substrat-instructions.mdc`.
         chat_file: the file that makes a directory a chat: `store.db`.
         variable: the variable that names `home` to the program, such as `CODEX_HOME`; empty: it knows it.
+        shown: generated files that are also shown in `home`, by their names and their paths there: `AGENTS.md` in both.
         moved: variables that move a place on the host, the place, and where it is below the variable's directory then:
             `("XDG_CONFIG_HOME", ".config/cursor", "cursor")`; the first that is set counts.
-        shown: generated files that are also shown in `home`, by their names and their paths there: `AGENTS.md` in both.
     """
 
     home: str
