@@ -206,7 +206,6 @@ class CursorUnknown(SubstratError):
     """A cursor is another journal's, or is greater than the newest event's."""
 
     code = -32032
-    exit_status = NOT_FOUND
 
 
 class DaemonNotRunning(SubstratError):

@@ -129,8 +129,8 @@ def test_params_and_their_kinds(idle_wire):
     for odd in ([], "x", 1, {"unheard_of": None}):
         assert idle_wire.error(request(params=odd)) == ("r", "InvalidParams")
     assert idle_wire.call("events.read", agent=None, since=None, limit=None, lines=None)["events"] == []
-    for size in (2**63 - 1, -(2**63 - 1)):
-        assert idle_wire.call("events.read", since=size)["events"] == []
+    assert idle_wire.call("events.read", since=-(2**63 - 1))["events"] == []
+    assert idle_wire.refused("events.read", since=2**63 - 1) == "CursorUnknown"
     for odd in (2**63, -(2**63), 1.0, True, 1e3):
         assert idle_wire.refused("events.read", since=odd) == "InvalidParams"
     for odd in (-1, 1e9 + 1, 10**400):

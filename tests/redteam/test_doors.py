@@ -103,7 +103,7 @@ answer["others"] = [path for path in others if there in path or path.endswith("d
 
 def test_guessing_gives_the_same_answer_as_for_what_does_not_exist(hostile):
     work = hostile.workspace()
-    attack(hostile, hostile.workspace("victim"), 'answer = Door().call("remind_me", text="secret", seconds=99999)', "bert")
+    attack(hostile, hostile.workspace("victim"), 'answer = Door().call("remind_me", text="secret", in_s=99999)', "bert")
     bert = hostile.show("bert")
     assert (hostile.runtime / "daemon.sock").exists(), "the control: outside it is there"
     assert hostile.agents_directory(bert).exists(), "the control: outside it is there"
@@ -212,7 +212,7 @@ for _ in range(10):
         for _ in range(10):
             said = door.receive()["result"]
             text = said["content"][0]["text"]
-            says[("!" if said["isError"] else "") + " ".join(text.split()[2:])] += 1
+            says[("!" if said["isError"] else "") + " ".join(text.partition(": bert is of")[0].split()[2:])] += 1
 huge = doors[0].call("send_message", to="bert", text="x" * 3_000_000)
 answer = [[text, count] for text, count in says.items()] + [["huge " + huge, 1]]
 """
@@ -230,7 +230,7 @@ def test_a_flood_of_messages_meets_a_limit_and_is_in_nobodys_way(hostile):
     assert any(text.startswith("huge !a message may have 65536 bytes") for text in said)
     code = 'answer = [Door().call("send_message", to=to, text="me too") for to in ("bert", "operator")]'
     assert [text.startswith("!") for text in attack(hostile, victim, code, "carl")] == [False, False]
-    assert hostile.show("bert")["unread"] == 101
+    assert len(hostile.events("bert", "message:received")) == 101
     assert well(hostile)
 
 
@@ -244,7 +244,7 @@ def test_a_flood_of_messages_is_stopped_by_its_limit_alone(daemon):
     assert said.pop("to operator is accepted") == 400
     (huge,) = said
     assert not huge.startswith("huge !") or "bytes" not in huge, huge
-    assert daemon.show("bert")["unread"] >= 400
+    assert len(daemon.events("bert", "message:received")) >= 400
 
 
 def rests(agent):
@@ -395,12 +395,12 @@ from collections import Counter
 if "begin" in prompt:
     door = Door()
     tries = {"past": -1, "never": "NaN", "text": "soon", "far": 1e12}
-    answer = {name: door.call("remind_me", text="x", seconds=seconds) for name, seconds in tries.items()}
-    answer["sensible"] = door.call("remind_me", text="x", seconds=99999)
-    answer["many"] = Counter(door.call("remind_me", text="x", seconds=0)[:4] for _ in range(400))
+    answer = {name: door.call("remind_me", text="x", in_s=seconds) for name, seconds in tries.items()}
+    answer["sensible"] = door.call("remind_me", text="x", in_s=99999)
+    answer["many"] = Counter(door.call("remind_me", text="x", in_s=0)[:4] for _ in range(400))
     finish(json.dumps(answer))
 else:
-    Door().call("remind_me", text="again", seconds=0)
+    Door().call("remind_me", text="again", in_s=0)
     mark("turn-" + str(prompt.count("again")))
     finish()
 """

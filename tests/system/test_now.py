@@ -18,11 +18,11 @@ def test_the_operators_words_come_into_the_running_turn_once_and_a_peers_never(d
     wait_until(lambda: "waits" in heard.read_text(), "the line about the message")
     assert heard.read_text() == ("The operator says to you, while you work:\nuse tabs\n1 message waits: call check_inbox\n")
     daemon.ok("send", "anna", "then stop", "--now", "--wait")
-    daemon.wait("anna")
+    daemon.ok("send", "anna", "go on", "--wait")
     with daemon.wire() as wire:
         first, second = wire.call("agent.turns", agent="anna")["turns"]
     assert (first["result"], second["number"]) == ("The operator says to you, while you work:\nthen stop", 2)
-    assert "stop, says a peer" in second["result"], "the message has a turn of its own"
+    assert "stop, says a peer" in second["result"], "another family's message comes with the next turn"
     assert len(daemon.events("anna", "prompt:delivered")) == 2
 
 

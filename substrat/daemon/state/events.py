@@ -106,7 +106,7 @@ class Journal:
         self._now = now
         self._recent: deque[EncodedEvent] = deque()
         self._recent_bytes = 0
-        self._forgotten = store.last_cursor()
+        self._forgotten = self._removed = store.last_cursor()
         with store.transaction(urgent=True):  # no daemon starts without it
             self.id = store.journal_id()
         self._open = False
@@ -123,8 +123,8 @@ class Journal:
 
     @property
     def last_cursor(self) -> int:
-        """The newest event's cursor."""
-        return self._recent[-1].cursor if self._recent else self._forgotten
+        """The newest event's cursor, also when that was removed."""
+        return max(self._removed, self._recent[-1].cursor if self._recent else self._forgotten)
 
     def record(self, *events: DaemonEvent) -> list[int]:
         """Store events of the daemon's own, and return their cursors.
@@ -246,7 +246,7 @@ class Journal:
             return self._store.delete_events_of(agent, most)
 
     def _keep_only(self, wanted: Callable[[EncodedEvent], bool]) -> None:
-        self._edits += 1
+        self._edits, self._removed = self._edits + 1, self.last_cursor
         kept = [event for event in self._recent if wanted(event)]
         if kept:
             self._recent = deque(kept)

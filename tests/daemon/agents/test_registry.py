@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
-from substrat.core.agents.records import OPERATOR, Outcome, Process
+from substrat.core.agents.records import OPERATOR, Intent, Outcome, Process
 from substrat.core.agents.stop_reason import ENDED, INTERRUPTED, SUSPENDED, took_too_long
 from substrat.errors import StorageFailed, SubstratError
 
@@ -72,7 +72,7 @@ def scene(agents):
     agents.supervisor.end("ended")
     agents.spawn("kid", "work", parent="running")
     agents.finish("kid", "result", {"inputTokens": 3})
-    agents.supervisor.message(agents.agent("kid"), "failed", "hi")
+    agents.supervisor.message(agents.agent("kid"), "failed", "hi", Intent.INFORM)
     agents.spawn("retrying", "work"), agents.fall("retrying", errors=LOST)
     return agents
 

@@ -241,7 +241,7 @@ def test_what_came_meanwhile_waits_behind_the_continuation(agents):
 
 
 def test_messages_of_a_stopped_turn_are_said_again(agents):
-    agents.spawn("eve"), agents.spawn("bob")
+    agents.spawn("eve"), agents.spawn("bob", parent="eve")
     agents.supervisor.message(agents.agent("eve"), "bob", "important")
     agents.begin("bob")
     agents.supervisor.suspend("bob")
@@ -431,7 +431,7 @@ async def test_waiting_for_states(agents):
 
 async def test_waiting_for_a_prompts_turn(agents):
     agents.spawn("bob", "first")
-    _, item = agents.supervisor.send("bob", "second")
+    _, item, _ = agents.supervisor.send("bob", "second")
     found = []
 
     async def wait():
@@ -451,7 +451,7 @@ async def test_waiting_for_a_prompts_turn(agents):
 
 async def test_what_can_never_come_is_not_waited_for(agents):
     agents.spawn("bob", "first")
-    _, item = agents.supervisor.send("bob", "second")
+    _, item, _ = agents.supervisor.send("bob", "second")
     agents.supervisor.end("bob")
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:

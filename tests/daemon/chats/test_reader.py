@@ -36,7 +36,8 @@ def chats(tmp_path, bubblewrap):
         return ()
 
     preparer = SimpleNamespace(machine=SimpleNamespace(find_bubblewrap=find), unreadable=SimpleNamespace(paths=paths))
-    sandboxes: Any = SimpleNamespace(user=SimpleNamespace(home=str(tmp_path)), preparer=preparer)
+    user = SimpleNamespace(home=str(tmp_path), place=lambda path: str(tmp_path / path))
+    sandboxes: Any = SimpleNamespace(user=user, preparer=preparer)
     sessions: Any = SimpleNamespace(own_chats=lambda _workspace: {})
     return Chats(sandboxes, sessions)
 
