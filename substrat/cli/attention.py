@@ -74,7 +74,7 @@ def command(agent: Agent, *, is_shown: bool = False, names: str = "") -> str:
 def command_of(family: Sequence[Agent]) -> str:
     """Return the next command for a family, sorted by weight: that of the first, and of as many that need the same."""
     found = command(family[0])
-    if kind(family[0]) not in _SEVERAL:
+    if kind(family[0]) not in _SEVERAL or "TEXT" in found:
         return found
     alike = [one for one in family if command(one, names="NAME") == command(family[0], names="NAME")]
     names = [output.text_of(one.get("name")) for one in alike]

@@ -67,6 +67,7 @@ class Turn:
     result: list = field(default_factory=list)  # the token of the result that it gives itself
     before: list = field(default_factory=list)  # the items of the turns whose work it goes on with
     unsettled: bool = False  # its work goes on in a later turn
+    goes_on: bool = False  # with the work of the turn before
     held: tuple = (None, [])  # `completed` and `result` of the turn before, if it was given no other task since
 
     @property
@@ -468,7 +469,8 @@ class World:
             turn.outcome = "interrupted"
         else:
             turn.outcome = "lost" if how == "gone" else "error"
-        if turn.completed is None:
+        # A request that it has taken from its inbox is another task; those of before are answered.
+        if turn.completed is None and (turn.goes_on or not any(item.awaited for item in agent.given)):
             turn.completed, turn.result = turn.held
         stopping, agent.stopping = agent.stopping, None
         if how == "passes" and turn.outcome == "error" and stopping is None and not turn.acted and agent.tries < 5:
@@ -521,6 +523,19 @@ class World:
                 self.tell(item.sender, *tokens, about=about, **GATHERED if gathers else {})
             for wait in waits if not asks else ():
                 wait.reports.append((*about, tokens))
+        self.tell_parent(child, turn, told)
+
+    def tell_parent(self, child, turn, told):
+        """A child that has failed at another one's task is its parent's to hear of."""
+        parent = self.agents.get(child.parent)
+        if child.state != "failed" or parent is None or parent in told:
+            return
+        about, tokens = (child, turn.number), [f"report:{child.name}:{turn.number}:{self.said(child)}", *turn.result]
+        waits = [wait for wait in self.waits_of(parent) if child in wait.members]
+        if not waits:
+            self.tell(parent, *tokens, about=about, **GATHERED)
+        for wait in waits:
+            wait.reports.append((*about, tokens))
 
     def is_urged(self, agent):
         """Whether a message of an ancestor's waits for an agent."""
@@ -740,7 +755,7 @@ class World:
         before = last.before + last.items if last is not None and last.unsettled else []
         agent.turn = Turn(last.number + 1 if last is not None else 1, batch, before=before)
         if last is not None and all(item.kind == "message" and item.intent != "request" for item in batch):
-            agent.turn.held = last.completed, last.result
+            agent.turn.held, agent.turn.goes_on = (last.completed, last.result), last.unsettled
         agent.state = "running"
         self.turns += 1
         agent.begun = self.turns

@@ -101,8 +101,8 @@ def test_a_family_rings_once_and_only_when_nobody_in_it_can_act(running, until, 
     running.ok("suspend", "lead")
     until(lambda: len(rung()) > 1, "the bell of the children")
     (told,) = rung()[1]["agents"]
-    assert (told["name"], told["attention"]["kind"]) == ("one", "failed"), "one bell for both"
-    running.ok("accept", "one")
+    assert (told["name"] in {"one", "two"}, told["attention"]["kind"]) == (True, "failed"), "one bell for both"
+    running.ok("accept", told["name"])
     running.ok("answer", "calm", ASKS)
     until(lambda: len(rung()) > 2, "the next question")
     assert [one["name"] for bell in rung()[2:] for one in bell["agents"]] == ["calm"]

@@ -157,8 +157,6 @@ def attention(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Attention:
 def _for_lead(found: Attention) -> Attention:
     """Return what a person sees of an agent that is led: only its text says that it failed, or is suspended."""
     match found.kind:
-        case AttentionKind.HELD:
-            return found._replace(kind=AttentionKind.QUEUED)
         case AttentionKind.FAILED | AttentionKind.SUSPENDED:
             named = "" if found.text == found.kind else f"{found.kind}: "
             return found._replace(kind=AttentionKind.IDLE, text=f"{named}{found.text}")
@@ -209,15 +207,20 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
         during = f" during {facts.call}" if facts.call is not None else ""
         yield Attention(AttentionKind.STUCK, _line(f"no progress for {_span(facts.silent)}{during}"), facts.heard_at)
     if is_at_rest(agent) and (parts := list(_left(agent, facts))):
-        kept = [clone.kept.time for clone in (agent.clone, *facts.untaken) if clone is not None]
+        own = agent.clone if agent.clone is not None and (_is_to_land(agent.clone, facts) or agent.clone.has_more) else None
+        kept = [clone.kept.time for clone in (own, *facts.untaken) if clone is not None]
         yield Attention(AttentionKind.MERGE, _line(", ".join(parts)), max(kept))
     yield _of_phase(agent, facts)
+
+
+def _is_to_land(clone: Clone, facts: Facts) -> bool:
+    return clone.is_unlanded and facts.holder is None
 
 
 def _left(agent: Agent, facts: Facts) -> Iterator[str]:
     """Say what work an agent leaves to a person: its own, and that of descendants which it hasn't taken."""
     if agent.clone is not None:
-        if agent.clone.is_unlanded and facts.holder is None:
+        if _is_to_land(agent.clone, facts):
             yield _to_land(agent.clone, facts)
         if agent.clone.has_more:
             yield from work.beside_head(agent.clone.kept)

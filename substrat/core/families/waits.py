@@ -175,6 +175,8 @@ class Report(NamedTuple):
 
 def over(wait_names: Sequence[str], reports: Sequence[Report], *, timed_out: bool) -> str:
     """Say in one sentence how a wait ended: `all of a, b have finished`, `timed out; a of a, b has finished`."""
+    if not wait_names:
+        return "nobody is left to wait for"
     those = ", ".join(wait_names)
     done = [report.name for report in reports if report.finished]
     if len(done) == len(wait_names):

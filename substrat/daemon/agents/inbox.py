@@ -177,7 +177,8 @@ class Inbox:
         own = {item.id: item for item in self._store.questions_of(agent.id)}
         number = number if number is not None else max(own, default=0)
         if number not in own:
-            raise NotFound(f"no question {number or ''} of yours waits; there are: {', '.join(map(str, own)) or 'none'}")
+            named = f"no question {number}" if number else "no question"
+            raise NotFound(f"{named} of yours waits; there are: {', '.join(map(str, own)) or 'none'}")
         self._dismiss(own[number], Closed.DROPPED, agent)
         return number
 

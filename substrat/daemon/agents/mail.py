@@ -70,10 +70,10 @@ def check_failed(registry: Registry, sender: Agent, addressee: Agent) -> None:
         who = f"its parent {parent} or the operator" if parent is not None else "the operator"
         raise Refused(f"{name} has failed: a message of {who} lets it work again; an inform of yours comes with that")
     if _fails_alike(registry, addressee):
-        error = addressee.turn.error if addressee.turn is not None else None
+        error = ((addressee.turn and addressee.turn.error) or "").partition("\n")[0][:200]
         raise LimitReached(
-            f"the last {retry.EQUAL_FAILURES} turns of {name} have failed alike ({error}): give its task to another child, "
-            "or ask the operator"
+            f"the last {retry.EQUAL_FAILURES} turns of {name} have failed alike ({error!r}): "
+            "give its task to another child, or ask the operator"
         )
 
 

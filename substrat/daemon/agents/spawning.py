@@ -283,6 +283,8 @@ def _check_room(registry: Registry, parent: Agent | None) -> None:
         raise LimitReached(f"there are {len(registry.agents)} agents already (limits.agents): `substratctl rm` some")
     if parent is None:
         return
+    if not limits.children:
+        raise LimitReached("no agent may start children here: do the work yourself")
     busy, idle = _children(registry, parent)
     if len(busy) >= limits.children:
         names = f", for example {idle[0]}, one of yours that is idle" if idle else ""

@@ -68,6 +68,8 @@ def held(store: Store, turn: Turn) -> Turn | None:
     ):
         return None
     (before,) = store.turns_after(turn.agent, turn.number - 2, 1)
+    if not before.unsettled and store.open_requests(turn.agent):
+        return None  # one that it has taken from its inbox: those of before are settled
     return before if before.completion in {Completion.SUCCEEDED, Completion.FAILED} else None
 
 

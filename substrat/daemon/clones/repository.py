@@ -338,7 +338,7 @@ class Repositories:
 
     async def contained(self, common: str, pairs: Sequence[tuple[str, str]]) -> list[bool]:
         """Say of pairs of commits whether the second has the first's changes, as an ancestor or not; raises `GitFailed`."""
-        found = await self.script(common, _CONTAINED, *(word for pair in pairs for word in pair))
+        found = await self.script(common, _CONTAINED, *(word for pair in pairs for word in pair), seconds=_LOOK_SECONDS)
         return [word == b"yes" for word in found.split()]
 
     async def commit(self, common: str, name: str) -> str | None:

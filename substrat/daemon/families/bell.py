@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 import trio
@@ -48,6 +48,13 @@ _SLICE = 50
 """Agents that are looked at in one go: their facts are read in a few milliseconds."""
 _PASSED_ON = ("PATH", "HOME", "LANG", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY")
 _AT_WORK = frozenset({"running", "queued"})
+
+
+class _Due(NamedTuple):
+    """What was recorded as told: the agents that the person is told of, and those that another of the family stands for."""
+
+    told: list[tuple[Agent, Attention]]
+    known: list[tuple[Agent, Attention]]
 
 
 class Bell:
@@ -98,7 +105,7 @@ class Bell:
                 self._wanted.set()
                 await trio.sleep(_LOOK_S)
                 continue
-            if due:
+            if due.told:
                 await self._ring(due)
 
     async def test(self) -> None:
@@ -126,29 +133,30 @@ class Bell:
         has_work = self._registry.config.notify.command and any(STATE_OF[agent.phase] in _AT_WORK for agent in agents)
         return _LOOK_S if has_work else float("inf")
 
-    async def _recorded(self) -> list[tuple[Agent, Attention]]:
+    async def _recorded(self) -> _Due:
         """Find those whose person is to be told, and note that it is."""
         changed, self._changed = self._changed, set()
         if trio.current_time() >= self._again_at:
             changed.update(self._untold)
             self._untold, self._again_at = {}, float("inf")
         if not self._registry.config.notify.command:
-            return []  # the configuration has changed meanwhile
+            return _Due([], [])  # the configuration has changed meanwhile
         at_work = (agent.id for agent in self._registry.agents if STATE_OF[agent.phase] in _AT_WORK)
         agents = [agent for one in changed if (agent := self._registry.get(one)) is not None]
         families = [self._registry.family(root) for root in dict.fromkeys(map(self._registry.root_of, agents))]
         ids = list(dict.fromkeys((*(one.id for family in families for one in family), *at_work)))
-        due: list[tuple[Agent, Attention]] = []
+        due = _Due([], [])
         for start in range(0, len(ids), _SLICE):
             try:
-                due += self._record(ids[start : start + _SLICE])
+                self._record(ids[start : start + _SLICE], due)
             except StorageFailed:
                 self._changed.update(changed)
                 raise
             await trio.lowlevel.checkpoint()
-        return sorted(due, key=_weight)
+        due.told.sort(key=_weight)
+        return due
 
-    def _record(self, ids: Sequence[str]) -> list[tuple[Agent, Attention]]:
+    def _record(self, ids: Sequence[str], into: _Due) -> None:
         found = [agent for one in ids if (agent := self._registry.get(one)) is not None]
         seen = self._overview.attentions(found)
         due = [
@@ -157,8 +165,14 @@ class Bell:
             if bell.is_due(one, self._untold.get(agent.id, agent.told), agent.phase)
         ]
         fresh: list[tuple[Agent, Attention]] = []
-        for pair in sorted(due, key=_weight):
-            if not bell.is_known(pair[1], self._others(pair[0], fresh)):
+        families: dict[str, list[tuple[Agent, Attention]]] = {}
+        # A root comes first: its own reason isn't told by that of one which it leads.
+        for pair in sorted(due, key=lambda pair: (pair[0].parent is not None, _weight(pair))):
+            root = self._registry.root_of(pair[0])
+            if root.id not in families:
+                family = self._registry.family(root)
+                families[root.id] = list(zip(family, self._overview.attentions(family), strict=True))
+            if pair[0].id == root.id or not bell.is_known(pair[1], _others(pair[0], families[root.id], fresh)):
                 fresh.append(pair)
         if due:
             with self._registry.change("bell recorded") as change:
@@ -166,33 +180,29 @@ class Bell:
                     change.put(replace(agent, told=bell.cause(attention)))
             for agent, _ in due:
                 self._untold.pop(agent.id, None)
-        return fresh
+        into.told.extend(fresh)
+        into.known.extend(pair for pair in due if pair not in fresh)
 
-    def _others(self, agent: Agent, fresh: Sequence[tuple[Agent, Attention]]) -> list[tuple[Attention, str | None]]:
-        """Return the attention of each other member of an agent's family and what was told, or is about to be, of it."""
-        now = {one.id: bell.cause(found) for one, found in fresh}
-        family = [one for one in self._registry.family(self._registry.root_of(agent)) if one.id != agent.id]
-        found = self._overview.attentions(family)
-        return [(seen, now.get(one.id, one.told)) for one, seen in zip(family, found, strict=True)]
-
-    async def _ring(self, due: Sequence[tuple[Agent, Attention]]) -> None:
-        failure = await self._run([_told(agent, found) for agent, found in due], test=False)
+    async def _ring(self, due: _Due) -> None:
+        failure = await self._run([_told(agent, found) for agent, found in due.told], test=False)
         if failure is None:
             self._failures = 0
             self._again_at = trio.current_time() if self._untold else float("inf")
             return
         self._failures += 1
-        self._untold.update((agent.id, bell.cause(found) or "") for agent, found in due)
+        self._untold.update((agent.id, bell.cause(found) or "") for agent, found in (*due.told, *due.known))
         self._again_at = trio.current_time() + bell.pause(self._failures)
         log.warning("nobody could be told", reason=failure)
         text = f"you weren't told that it needs you: the command of notify.command {failure}"
         try:
             with self._registry.change("bell failed") as change:
-                for before, found in due:
-                    if (agent := self._registry.get(before.id)) is not None:
-                        if agent.told == bell.cause(found):
-                            change.put(replace(agent, told=None))
-                        change.record(DaemonEvent(agent.id, None, "notify:failed", text))
+                for before, found in (*due.told, *due.known):
+                    agent = self._registry.get(before.id)
+                    if agent is not None and agent.told == bell.cause(found):
+                        change.put(replace(agent, told=None))
+                for before, _ in due.told:
+                    if self._registry.get(before.id) is not None:
+                        change.record(DaemonEvent(before.id, None, "notify:failed", text))
         except StorageFailed as problem:
             log.error("the bell's failure can't be told", reason=problem.message)  # noqa: TRY400 - it says it all
 
@@ -222,6 +232,14 @@ class Bell:
         how = f"took longer than {_LONGEST_S:g} s" if code is None else f"ended with {code}"
         said = errors[-_MOST_ERRORS:].decode("utf-8", "replace").strip()
         return f"{how}: {said}" if said else how
+
+
+def _others(
+    agent: Agent, family: Iterable[tuple[Agent, Attention]], fresh: Iterable[tuple[Agent, Attention]]
+) -> list[tuple[Attention, str | None]]:
+    """Return the attention of each other member of an agent's family and what was told, or is about to be, of it."""
+    now = {one.id: bell.cause(found) for one, found in fresh}
+    return [(seen, now.get(one.id, one.told)) for one, seen in family if one.id != agent.id]
 
 
 def _weight(found: tuple[Agent, Attention]) -> tuple[int, float]:

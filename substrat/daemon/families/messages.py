@@ -112,7 +112,10 @@ class Messages:
 
     def _checked_reply(self, sender: Agent, to: str, number: int | None) -> int:
         """Return the number of the message that a reply answers: it must have come to its sender from its addressee."""
-        whom = OPERATOR if to == OPERATOR else self._requests.find(to).id
+        try:
+            whom = OPERATOR if to == OPERATOR else self._requests.find(to).id
+        except NotFound:
+            raise unknown(self._registry, sender, to) from None
         if number is None:
             if (newest := self._store.newest_delivered(sender.id, whom)) is None:
                 raise NotFound(f"{sender.name} was given no message from {to} that it could reply to")
@@ -132,7 +135,7 @@ class Messages:
             found = registry.children(sender.parent) if sender.parent is not None else []
         else:
             found = registry.family(registry.root_of(sender))
-        return [one for one in found if one.id != sender.id and one.phase != Phase.ENDED]
+        return [one for one in found if one.id != sender.id and one.phase not in {Phase.ENDING, Phase.ENDED}]
 
     def _receipt(self, sender: Agent, member: Agent, text: str, intent: Intent) -> Receipt:
         """Send a message to one of a group: the others get it although this one may take no more."""

@@ -77,12 +77,14 @@ class Overview:
             reason = place.reason if place is not None else None
             is_held, waits = self._is_held(agent, places), self._waits.open_of(agent.id)
             is_led = self._is_led(agent, places)
-            is_done = agent.phase == Phase.IDLE and not waits
+            below = registry.family(agent)[1:] if agent.phase == Phase.IDLE and not waits and not is_led else []
+            # While one of them works, the agent is woken once more, and may take all of it then.
+            is_done = bool(below) and all(map(attention.is_at_rest, below))
             facts = Facts(
                 questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent),
                 reason if is_held else None, self._waiting_since(agent), reason, waits, holder=registry.holder_of(agent),
                 target_is_gone=self._target_is_gone(agent), is_led=is_led,
-                untaken=registry.untaken(agent) if is_done and not is_led else (),
+                untaken=registry.untaken(agent) if is_done else (),
             )  # fmt: skip
             yield agent, facts, attention.attention(agent, facts, stuck_after)
 

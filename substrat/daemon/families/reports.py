@@ -18,6 +18,8 @@ from substrat.core.families import results
 from substrat.daemon.agents import turn_prompts
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from substrat.core.agents.records import Agent, Item, Turn
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
@@ -86,6 +88,17 @@ class Reports:
                 gathers = reply_to is None and asker.id == agent.parent
                 told_in = change.tell(asker, text, by_agent(agent), ended, reply_to, gathers=gathers)
                 self._store.note_report(told_in, turn.id)
+        if agent.phase is Phase.FAILED:
+            self._tell_parent(change, agent, turn, ended, {*told, stopped_by})
+
+    def _tell_parent(self, change: Change, agent: Agent, turn: Turn, ended: int, told: Container[str | None]) -> None:
+        """Tell the parent of an agent that has failed at another one's task: a person sees no failure that is a lead's."""
+        parent = self._registry.get(agent.parent)
+        if parent is None or parent.phase in {Phase.ENDING, Phase.ENDED} or parent.id in told or by_agent(parent) in told:
+            return
+        text = self._words(agent, turn, None, None)
+        if not self._waits.adopts(change, parent, agent, turn.id, text, reply_to=None):
+            self._store.note_report(change.tell(parent, text, by_agent(agent), ended, gathers=True), turn.id)
 
     def _stopped_by(self, agent: Agent, turn: Turn) -> str | None:
         """Return which agent has stopped a turn, as events' `data.by` says it: that isn't told what it did itself."""
@@ -99,13 +112,23 @@ class Reports:
         removed = [agent for agent in self._registry.agents if agent.id in change.removed] if change.removed else []
         at_rest = [agent for agent in change.agents.values() if agent.phase not in _AT_WORK]
         for parent in map(self._registry.get, dict.fromkeys(agent.parent for agent in (*at_rest, *removed))):
-            if parent is None or parent.phase in {Phase.ENDING, Phase.ENDED}:
-                continue
-            children = [one.id for one in self._registry.children(parent.id)]
-            if len(self._waits.finished(children) | self._waits.held(children)) < len(children):
-                continue
-            if gathered := self._store.start_turn_with_gathered(parent.id, SYSTEM):
-                change.step(replace(parent, waiting=parent.waiting + gathered), Event.MAIL)
+            if parent is not None:
+                self._wake(change, parent)
+
+    def look_at_all(self) -> None:
+        """Wake the parents whose last child at work was set aside at the daemon's start, because its row is damaged."""
+        with self._registry.change("wait over") as change:
+            for agent in self._registry.agents:
+                self._wake(change, agent)
+
+    def _wake(self, change: Change, parent: Agent) -> None:
+        if parent.phase in {Phase.ENDING, Phase.ENDED}:
+            return
+        children = [one.id for one in self._registry.children(parent.id)]
+        if len(self._waits.finished(children) | self._waits.held(children)) < len(children):
+            return
+        if gathered := self._store.start_turn_with_gathered(parent.id, SYSTEM):
+            change.step(replace(parent, waiting=parent.waiting + gathered), Event.MAIL)
 
     def _words(self, agent: Agent, turn: Turn, reply_to: int | None, question: Item | None) -> str:
         outcome, said = results.outcome_of(turn, (), question), results.text_of(turn, question)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.agents.records import Closed, ItemKind, by_agent, open_turn_id
 from substrat.daemon.agents import mail
+from substrat.daemon.families.agent_lists import unknown
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import LimitReached, NotFound, PolicyDenied, Refused
 
@@ -124,7 +125,7 @@ class Steering:
         try:
             found = self._requests.find(name)
         except NotFound:
-            raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
+            raise unknown(self._registry, caller, name) from None
         if caller.id not in self._registry.lineage(found)[1:]:
             raise PolicyDenied(f"{name} doesn't descend from {caller.name}: ask its parent or the operator")
         return found

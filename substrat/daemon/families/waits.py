@@ -15,6 +15,7 @@ from substrat.core.agents.lifecycle import STATE_OF, Event, Phase
 from substrat.core.agents.records import SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
 from substrat.core.families import results, waits
 from substrat.core.families.waits import Ending, Report, Wait, WaitMode
+from substrat.daemon.families.agent_lists import unknown
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, Refused
 
@@ -220,7 +221,7 @@ class Waits:
         try:
             found = registry.find(name)
         except NotFound:
-            raise NotFound(f"there is no agent {name!r}: list_agents shows those there are") from None
+            raise unknown(registry, agent, name) from None
         if found.id == agent.id:
             raise Refused(f"{name} can't wait for itself: name other agents")
         if found.id in registry.lineage(agent):

@@ -162,8 +162,8 @@ export async function live() {
       const newest = await call("/events?since=-1&limit=1");
       state.cursor ??= newest.cursor;
       state.journal ??= newest.journal;
-      // The daemon's state was made anew: its cursors aren't those that the page has.
-      if (state.journal !== newest.journal) location.reload();
+      // The daemon's state was made anew, or is an older copy: its cursors aren't those that the page has.
+      if (state.journal !== newest.journal || state.cursor > newest.cursor) location.reload();
       refreshAll();
       views.start();
       await follow(() => {

@@ -156,7 +156,7 @@ export function actionsOf(agent, view) {
     state = agent.state,
     host = REFUSED.exec(agent.attention?.text ?? "")?.[1]; // may be the agent's words
   const all = [
-    (kind === "failed" || state === "suspended") && { label: "Resume", verb: "resume", is_strong: true },
+    ["failed", "suspended"].includes(state) && { label: "Resume", verb: "resume", is_strong: true },
     canLand(agent) && { label: "Merge", verb: "merge", is_strong: kind === "merge", body: { outcomes: true } },
     view.merge_files.length && {
       label: `Merge: I have looked at ${plural(view.merge_files.length, "file")}`,

@@ -84,7 +84,7 @@ def test_each_kind_has_its_text_and_time(kind):
 def test_of_an_agent_that_is_led_a_person_hears_what_only_a_person_can_settle(kind):
     agent, facts, since, text = CASES[kind]
     found = attention.attention(agent, facts._replace(is_led=True), STUCK_AFTER)
-    shown = {"failed": "idle", "held": "queued", "suspended": "idle", "merge": "idle"}.get(kind, kind)
+    shown = {"failed": "idle", "suspended": "idle", "merge": "idle"}.get(kind, kind)
     assert (found.kind, found.level is Level.URGENT) == (shown, kind in {"answer", "unsafe", "unkept", "stuck"})
     if kind is not AttentionKind.MERGE:
         named = f"{kind}: " if kind in {"failed", "suspended"} else ""

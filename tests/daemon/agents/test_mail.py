@@ -239,7 +239,7 @@ def test_the_third_equal_failure_ends_an_ancestors_tries(failed):
     for _ in range(2):
         failed.supervisor.message(failed.agent("lead"), "kid", "again")
         failed.fall("kid", errors="it broke")
-    with pytest.raises(LimitReached, match=r"last 3 turns of kid have failed alike \(.*it broke\)"):
+    with pytest.raises(LimitReached, match=r"last 3 turns of kid have failed alike \('.*it broke'\)"):
         failed.supervisor.message(failed.agent("lead"), "kid", "again")
     failed.supervisor.send("kid", "a person decides")
     failed.fall("kid", errors="something else")

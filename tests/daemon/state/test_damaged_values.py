@@ -219,7 +219,7 @@ class Asked(OperatorMethods):
         self.agents.registry.admit()
         await self.sweeper.sweep()
         for name in ("good", "child"):
-            _, number = self.agents.supervisor.send(name, "more")
+            _, number, _ = self.agents.supervisor.send(name, "more")
             assert 0 < number <= MAX_NUMBER
         assert self.questions.ask(self.agents.agent("good"), Question("and now?")) <= MAX_NUMBER
         cursor = self.agents.journal.last_cursor
