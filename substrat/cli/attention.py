@@ -52,6 +52,11 @@ def place_of(of: str) -> int:
     return KINDS.index(of) if of in KINDS else len(KINDS)
 
 
+def has_failed(agent: Agent) -> bool:
+    """Say whether an agent has failed, and no person has accepted that: one that is led says so in its text alone."""
+    return kind(agent) == "failed" or _text(agent).startswith("failed: ")
+
+
 def said(agent: Agent) -> str:
     """Return an agent's attention: its kind and, if it adds something, its text."""
     return kind(agent) if level(agent) in {"info", "-"} else f"{kind(agent)}: {_text(agent)}"

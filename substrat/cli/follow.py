@@ -142,7 +142,9 @@ def _arrivals(connection: Connection, end: int | None, on_quiet: Callable[[], ob
         params, blocks = connection.next_event(until=end, patience=patience)
         patience = QUIET_S if params is not None else None
         if params is not None:
-            yield as_object("event", params.get("event"))
+            event = as_object("event", params.get("event"))
+            event.pop("journal", None)  # of a connection's first one; the answer had it
+            yield event
         elif end is not None and connection.has_answer(end):
             return
         else:

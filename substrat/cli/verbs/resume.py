@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from substrat import errors
-from substrat.cli import many, outage, output, turns
+from substrat.cli import attention, many, outage, output, turns
 from substrat.cli.connection import Connection
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
 
@@ -97,12 +97,12 @@ def _who_and_what(arguments: Arguments, connection: Connection) -> tuple[list[st
 
 def _all(connection: Connection) -> list[str]:
     """Return the agents that `--all` stands for, and tell which others stay suspended or failed."""
-    agents = connection.call_list("agent.list", fields=["id", "name", "state", "together"])
+    agents = connection.call_list("agent.list", fields=["id", "name", "state", "together", "attention"])
     suspended = [agent for agent in agents if agent.get("state") == "suspended"]
     chosen = [agent for agent in suspended if agent.get("together")] or suspended
     if left := [output.text_of(agent["name"]) for agent in suspended if agent not in chosen]:
         output.note(f"suspended by name, and left so: {', '.join(left)}")
-    if failed := [output.text_of(agent["name"]) for agent in agents if agent.get("state") == "failed"]:
+    if failed := [output.text_of(agent["name"]) for agent in agents if attention.has_failed(agent)]:
         # After a reboot these are the agents that were at work.
         output.note(f"failed, and left so: 'substratctl resume {' '.join(failed)}' lets them go on")
     return [str(agent["id"]) for agent in chosen]
