@@ -207,6 +207,7 @@ class Soak:
         await self.link.audit()
         for name in sorted(self.ledger.accepted):
             lost = self.ledger.lost(name)
+            lost = [token for token in lost if not self.place.comes_with_a_turn(token)]
             self.broken += [f"{token}: {LOST}: {self.place.whereabouts(token) or 'no item'}" for token in lost]
             # Each is noted once.
             self.ledger.excuse(lost)

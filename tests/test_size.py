@@ -15,7 +15,7 @@ assert found.loader is not None
 found.loader.exec_module(size)
 
 ROOMS: dict[str, int] = {
-    "benchmarks": 3170,
+    "benchmarks": 3180,
     "mcp_server": 780,
     "sandbox": 1660,
     "substrat": 1090,
@@ -38,7 +38,7 @@ ROOMS: dict[str, int] = {
     "substrat/daemon/network": 980,
     "substrat/daemon/sandboxes": 2030,
     "substrat/daemon/servers": 2240,
-    "substrat/daemon/state": 3020,
+    "substrat/daemon/state": 3030,
     "substrat/daemon/turns": 2470,
     "substrat/daemon/workspaces": 2060,
     "substrat/demo": 360,

@@ -148,6 +148,11 @@ class Place:
         )
         return self.query(busy) == [(0,)]
 
+    def comes_with_a_turn(self, token: str) -> bool:
+        """Say whether the item that holds a token waits for a turn that it doesn't start, as another family's message."""
+        waiting = "SELECT count(*) FROM items WHERE text LIKE ? AND turn IS NULL AND NOT starts_turn"
+        return self.query(waiting, f"%{token}%") != [(0,)]
+
     def whereabouts(self, token: str) -> str:
         """Return the state of the item that holds a token, for example `its message went into turn 3 (outcome …)`."""
         rows = self.query(

@@ -37,7 +37,7 @@ def test_it_works_is_suspended_and_goes_on_with_its_memory(daemon, configure, pr
     assert (work / "made").read_text() == "hello\n"
     shell, whoami = daemon.events("anna", "tool-call-completed")
     assert shell["text"] == "shell: echo hello > made; exit 3 → exit 3"
-    assert '"name": "anna"' in answer_of(whoami)
+    assert '"name":"anna"' in answer_of(whoami)
 
     daemon.ok("send", "anna", BUSY)
     wait_until((work / "begun").exists, "the second turn")

@@ -112,23 +112,13 @@ class Reports:
         removed = [agent for agent in self._registry.agents if agent.id in change.removed] if change.removed else []
         at_rest = [agent for agent in change.agents.values() if agent.phase not in _AT_WORK]
         for parent in map(self._registry.get, dict.fromkeys(agent.parent for agent in (*at_rest, *removed))):
-            if parent is not None:
-                self._wake(change, parent)
-
-    def look_at_all(self) -> None:
-        """Wake the parents whose last child at work was set aside at the daemon's start, because its row is damaged."""
-        with self._registry.change("wait over") as change:
-            for agent in self._registry.agents:
-                self._wake(change, agent)
-
-    def _wake(self, change: Change, parent: Agent) -> None:
-        if parent.phase in {Phase.ENDING, Phase.ENDED}:
-            return
-        children = [one.id for one in self._registry.children(parent.id)]
-        if len(self._waits.finished(children) | self._waits.held(children)) < len(children):
-            return
-        if gathered := self._store.start_turn_with_gathered(parent.id, SYSTEM):
-            change.step(replace(parent, waiting=parent.waiting + gathered), Event.MAIL)
+            if parent is None or parent.phase in {Phase.ENDING, Phase.ENDED}:
+                continue
+            children = [one.id for one in self._registry.children(parent.id)]
+            if len(self._waits.finished(children) | self._waits.held(children)) < len(children):
+                continue
+            if gathered := self._store.start_turn_with_gathered(parent.id, SYSTEM):
+                change.step(replace(parent, waiting=parent.waiting + gathered), Event.MAIL)
 
     def _words(self, agent: Agent, turn: Turn, reply_to: int | None, question: Item | None) -> str:
         outcome, said = results.outcome_of(turn, (), question), results.text_of(turn, question)

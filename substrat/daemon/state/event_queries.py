@@ -119,9 +119,13 @@ class EventQueries(Database):
         return readable_event(row) if row is not None else None
 
     def journal_id(self) -> str:
-        """Return the id of the journal whose cursors these are; a new one where a damaged one was set aside."""
-        self._db.execute("INSERT INTO journal SELECT lower(hex(randomblob(16))) WHERE NOT EXISTS (SELECT 1 FROM journal)")
-        return str(self._db.execute("SELECT id FROM journal").fetchone()[0])
+        """Return the id of the journal whose cursors these are."""
+        row = self._db.execute("SELECT id FROM journal").fetchone()
+        return str(row[0]) if row is not None else ""
+
+    def name_journal(self) -> None:
+        """Give the journal a new id."""
+        self._db.execute("INSERT INTO journal VALUES (lower(hex(randomblob(16))))")
 
     def last_cursor(self) -> int:
         """Return the newest event's cursor, 0 when there was none yet."""

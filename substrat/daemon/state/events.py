@@ -107,8 +107,10 @@ class Journal:
         self._recent: deque[EncodedEvent] = deque()
         self._recent_bytes = 0
         self._forgotten = self._removed = store.last_cursor()
-        with store.transaction(urgent=True):  # no daemon starts without it
-            self.id = store.journal_id()
+        if not store.journal_id():  # it is the first daemon's, or a damaged one was set aside; no other start writes
+            with store.transaction(urgent=True):
+                store.name_journal()
+        self.id = store.journal_id()
         self._open = False
         self.followers = Followers()
         self._archives = Archives()
