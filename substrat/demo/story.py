@@ -100,11 +100,13 @@ class Story:
         stage.command("spawn", "ada", "-w", work, "--in-place", _WRITE)
         self._watch("ada", "the verdict on /etc/shadow", "tool-call-completed", "No such file")
         self._prove("a sandboxed agent sees its workspace and its own home: /etc/shadow isn't there")
-        self._watch("bob", "bob woken by ada's message", "message:received", "Please review")
+        self._watch("bob", "ada's message to bob", "message:received", "Please review")
+        # Ada is of another family, so its message alone starts no turn of bob's.
+        stage.command("send", "bob", "Do what the message asks for.")
         self._watch("bob", "bob running the program", "tool-call-completed", "python3 greet.py → exit 0")
         self._watch("ada", "bob's answer", "message:received", "Reviewed")
         self._watch("ada", "the end of ada's second turn", "turn:ended", "turn 2 success")
-        self._prove("two agents wrote to each other through MCP; a message woke the idle one")
+        self._prove("two agents wrote to each other through MCP; the answer woke the one that had asked")
 
     def _suspend(self) -> object:
         stage = self._stage
