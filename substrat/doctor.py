@@ -18,7 +18,7 @@ from substrat import config as configuration
 from substrat import errors, paths
 from substrat.core.diagnosis import machine
 from substrat.core.diagnosis.machine import BROKEN, GOOD, WEAKER, CheckResult
-from substrat.core.programs.table import CURSOR, PROGRAMS, moved, on_host
+from substrat.core.programs.table import CURSOR, MOVING, PROGRAMS, moved, on_host
 from substrat.daemon.sandboxes import program
 
 if TYPE_CHECKING:
@@ -28,6 +28,16 @@ __all__ = ["BROKEN", "GOOD", "WEAKER", "CheckResult", "examine"]
 
 _UNIT = "substratd.service"
 _CGROUPS = "/sys/fs/cgroup"
+
+
+def environment_of(told: Mapping[str, str], shells: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment to examine: a running daemon's own PATH and places decide, not those of this shell.
+
+    Args:
+        told: the variables that the daemon tells of its environment; none where no daemon does.
+        shells: the environment of this shell.
+    """
+    return {**{name: value for name, value in shells.items() if not told or name not in MOVING}, **told}
 
 
 def examine(environ: Mapping[str, str], programs: Iterable[str] = ()) -> list[CheckResult]:

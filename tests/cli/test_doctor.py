@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -253,6 +254,18 @@ def test_a_daemon_from_before_an_upgrade_is_to_be_restarted_and_is_not_asked_for
     daemon = done.json["checks"][-1]
     assert (daemon["state"], daemon["detail"]) == (WEAKER, "9.8, pid 7, 2 agents, of another version than this program")
     assert daemon["remedy"].startswith(f"this program is {__version__}, so restart the daemon")
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_daemons_own_places_decide_where_logins_are_looked_for(ctl, machine, fake, environment, monkeypatch, is_told):
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")  # of this shell alone
+    login = Path(environment["HOME"], ".config/cursor/auth.json")
+    login.parent.mkdir(parents=True)
+    login.touch()
+    known = {"environment": {name: environment[name] for name in ("PATH", "HOME")}} if is_told else {}
+    fake({"daemon.status": {"version": __version__, "pid": 7, "agents": 1}, "daemon.check": {"obstacle": None, **known}})
+    states = {check["name"]: check["state"] for check in ctl("doctor", "--json").json["checks"]}
+    assert (states["login"] == GOOD) == is_told
 
 
 def test_json_and_the_exit_status(ctl, machine, fake):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from _typeshed import StrPath
 
 PROGRAMS = Path(sys.executable).parent
+LONGEST_TURN = 120
+"""Seconds that a test waits for a turn: npm and pip in one need ten of them on an idle machine."""
 
 # What an agent program written for a test starts with: the least that counts as one, with the stored chat that a
 # resume looks for. `wait_for(name)` waits for a file in the workspace, which is how a test holds and frees a turn.
@@ -315,7 +317,7 @@ class DaemonFixture:
         words = ("spawn", name, "-w", workspace, *options)
         if prompt is None:
             return self.ok(*words)
-        words += ("--wait", "--timeout", "30", "--json", "--prompt-file", "-")
+        words += ("--wait", "--timeout", str(LONGEST_TURN), "--json", "--prompt-file", "-")
         done = self.ctl(*words, stdin=prompt.encode(), environment=environment)
         assert done.code in {0, 5, 6}, done
         return done.json

@@ -46,11 +46,10 @@ def run(arguments: Arguments) -> int:
     from substrat import doctor
 
     about, known, runs = _daemon()
-    # A running daemon's own PATH and directories decide, not those of this shell.
     given, programs = known.get("environment"), known.get("programs")
     environment = {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else {}
     used = [str(name) for name in programs] if isinstance(programs, list) else []
-    findings = [*doctor.examine({**os.environ, **environment}, used), about]
+    findings = [*doctor.examine(doctor.environment_of(environment, os.environ), used), about]
     if runs:
         findings = [_seen_from_here(finding) for finding in findings]
     works = all(finding.state != doctor.BROKEN for finding in findings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from enum import IntEnum
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from sandbox.spec import Network
@@ -249,7 +249,7 @@ def rules(agent: Agent, parent: str | None, limits: Mapping[str, float | None], 
         agent: the agent.
         parent: its parent's name, if it has one.
         limits: its limits (`spawning.limits_of`).
-        read_only: git directories that are read-only as wholes, their names without control characters.
+        read_only: git directories that are read-only as wholes, their paths without control characters.
     """
     room = _EMPTY if _SCRATCH.search(agent.workspace) else _CHECKOUT
     if agent.clone is not None:
@@ -259,21 +259,23 @@ def rules(agent: Agent, parent: str | None, limits: Mapping[str, float | None], 
         f"messages of {limits['message_bytes']:,} bytes",
     ]  # fmt: skip
     times = (("turn_s", "a turn"), ("silence_s", "of silence"))
+    inside = [name.removeprefix(f"{agent.workspace}/") for name in read_only]
     bounds += [f"{limits[key]:g} s {what}" for key, what in times if limits[key]]
     text = _RULES.format(
         name=agent.name, boss=f"the agent `{parent}`" if parent else "the operator", workspace=agent.workspace, room=room,
         network=agent.policy.network.value, limits=", ".join(bounds),
-        read_only=_READ_ONLY.format(listed=_beginning(read_only, _SHOWN)) if read_only else "",
+        read_only=_READ_ONLY.format(listed=_beginning(inside, _SHOWN)) if inside else "",
     )  # fmt: skip
     left = max(_SHOWN, _LONGEST_RULES - len(text) - len(_WITHIN[Network.FILTERED]))
     return text.replace(_HOSTS, _WITHIN[agent.policy.network].format(_beginning(agent.policy.allow, left)), 1)
 
 
 def _beginning(names: Sequence[str], most: int) -> str:
-    """List the names that have room in so many characters, and how many more there are."""
-    shown = list(takewhile(lambda end: end <= most - len(", 1000 more"), accumulate(len(name) + 2 for name in names)))
+    """List the names that have room in so many characters, the first one in any case, and how many more there are."""
+    ends = accumulate(len(name) + 2 for name in names)
+    shown = names[: max(1, sum(1 for end in ends if end <= most - len(", 1000 more")))]
     more = [f"{len(names) - len(shown)} more"] if len(shown) < len(names) else []
-    return ", ".join([*names[: len(shown)], *more]) or "no host"
+    return ", ".join([*shown, *more]) or "no host"
 
 
 _WITHIN = {

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST = 8000
 """Characters that are handed over at once: of more than 10,000 claude shows its model the beginning alone."""
+_FRAME = 50
+"""Characters that `prompts.amid_turn` adds to a prompt."""
 
 
 class Words(NamedTuple):
@@ -35,7 +37,7 @@ class Words(NamedTuple):
 
 def reach(agent: Agent, prompt: str) -> bool:
     """Say whether a prompt can reach an agent in its running turn."""
-    return agent.phase is Phase.RUNNING and program_of(agent).has_hooks and len(prompt) <= MOST
+    return agent.phase is Phase.RUNNING and program_of(agent).has_hooks and len(prompt) + _FRAME <= MOST
 
 
 class TurnWords:
@@ -60,7 +62,7 @@ class TurnWords:
         if agent is None or not items:
             return Words("", (), newest)
         said = [item for item in items if item.kind is ItemKind.NOW]
-        lengths = accumulate(len(item.text) for item in said)
+        lengths = accumulate(len(item.text) + _FRAME for item in said)
         said = [item for item, length in zip(said, lengths, strict=True) if length <= MOST]
         messages = [item for item in items if item.kind is ItemKind.MESSAGE]
         last = max((item.id for item in messages), default=0)

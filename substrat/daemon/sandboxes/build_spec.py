@@ -275,9 +275,10 @@ def _home(agent: Agent, agent_dir: AgentDir, host: HostFacts, chat: str | None) 
         yield Bind(f"{agent_dir.program}/{name}", f"{home}/{places.home}/{path}")
     yield Bind(agent_dir.cache, f"{home}/.cache", writable=True)
     for name in places.settings:
-        # The directory of a login may hold the person's chats too, once a variable has moved both.
-        is_alone = not is_within(host.user.place(places.chats), host.user.place(name))
-        shown = name if is_alone else program.login.file
+        # The directory of a login holds the person's chats too once a variable of the daemon's or of a shell's moves both.
+        directory = host.user.place(name)
+        has_chats = is_within(host.user.place(places.chats), directory) or os.path.lexists(f"{directory}/chats")
+        shown = program.login.file if has_chats else name
         yield Bind(host.user.place(shown), f"{home}/{shown}", optional=True)
     yield Bind(agent_dir.gitconfig, f"{home}/.gitconfig")
     yield Bind(agent_dir.git, f"{home}/.config/git")

@@ -109,8 +109,8 @@ class ItemQueries(Database):
         return dict(rows)
 
     def items_of_turn(self, turn_id: str) -> list[Item]:
-        """Load the items that a turn delivered."""
-        rows = self._db.execute(f"{ITEMS.select} WHERE turn = ? ORDER BY id", (turn_id,))
+        """Load the items that a turn delivered: those that started it, then the words that came in its middle."""
+        rows = self._db.execute(f"{ITEMS.select} WHERE turn = ? ORDER BY kind = 'now', id", (turn_id,))
         return [_item(row) for row in rows]
 
     def deliver(self, items: Iterable[Item], turn_id: str) -> None:

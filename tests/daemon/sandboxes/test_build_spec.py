@@ -331,7 +331,7 @@ def test_roots_agents_find_an_ordinary_user_and_others_themselves():
     assert (environment["USER"], environment["LOGNAME"], environment["HOME"]) == ("agent", "agent", "/root")
 
 
-def test_a_login_that_variables_have_moved_is_shown_without_the_chats_beside_it():
+def test_a_login_that_variables_have_moved_is_shown_without_the_chats_beside_it(tmp_path):
     moved = table.moved({"XDG_CONFIG_HOME": "/cfg", "CODEX_HOME": "/codex", "CLAUDE_CONFIG_DIR": "not/absolute"})
     user = User("me", 1000, 1000, HOME, moved)
     assert [user.place(path) for path in (".cursor/chats", ".cursor", ".codex/auth.json", ".claude")] == [
@@ -342,3 +342,7 @@ def test_a_login_that_variables_have_moved_is_shown_without_the_chats_beside_it(
     assert source_of(built, f"{HOME}/.config/cursor/chats") is None
     only_login = spec(user=user._replace(moved=((".config/cursor", "/cfg/cursor"),)))
     assert source_of(only_login, f"{HOME}/.config/cursor/other") == ("/cfg/cursor/other", False)
+    (tmp_path / "chats").mkdir()  # by a shell whose variables the daemon doesn't have
+    by_a_shell = spec(user=user._replace(moved=((".config/cursor", str(tmp_path)),)))
+    found = [source_of(by_a_shell, f"{HOME}/.config/cursor/{name}") for name in ("auth.json", "chats")]
+    assert found == [(f"{tmp_path}/auth.json", False), None]

@@ -105,13 +105,13 @@ def test_items_wait_in_their_order_continuations_first(store):
 
 def test_a_delivered_item_does_not_wait_any_more(store):
     with store.transaction():
-        for number in range(4):
-            store.add_item(item(str(number)))
-        first, second, third, _ = store.waiting_items("a")
+        for number, kind in enumerate((ItemKind.NOW, *[ItemKind.MESSAGE] * 3)):
+            store.add_item(item(str(number), kind))
+        first, second, third, _ = sorted(store.waiting_items("a"), key=lambda entry: entry.text)
         store.deliver([first, second], "t-1")
         store.close_items([third], Closed.READ)
     assert [entry.text for entry in store.waiting_items("a")] == ["3"]
-    assert [entry.text for entry in store.items_of_turn("t-1")] == ["0", "1"]
+    assert [entry.text for entry in store.items_of_turn("t-1")] == ["1", "0"], "the words that came in its middle last"
     assert store.item_turn(first.id) == ("a", "t-1")
     assert store.item_turn(third.id) == ("a", None)
     assert not store.waits(third.id)
