@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = 20.0
-"""Seconds after which a condition that isn't true fails its test; no test that passes comes near it."""
+PATIENCE = 60.0
+"""Seconds after which a condition that isn't true fails its test: a machine that others use may stand still for twenty."""
 
 
 def wait_until(condition: Callable[[], T], what: str = "the condition", patience: float = PATIENCE) -> T:
