@@ -61,7 +61,7 @@ def test_skipped():
 
 @pytest.fixture
 def gate(tmp_path):
-    def run(text, *stages, workers=1, quarantine=""):
+    def run(text, *stages, workers=0, quarantine=""):
         (tmp_path / "suite").mkdir()
         (tmp_path / "tests").mkdir()
         (tmp_path / "pytest.ini").write_text(CONFIG)
@@ -89,7 +89,7 @@ def gate(tmp_path):
 @pytest.mark.slow
 def test_each_stage_runs_and_failed_tests_run_once_more(gate, tmp_path):
     excused = f"suite/test_it.py::test_excused[{'x' * 300}]"
-    code, lines, times = gate(VARIED, "types", "lint", "quick", "slow", workers=0, quarantine=f"{excused} - it is long\n")
+    code, lines, times = gate(VARIED, "types", "lint", "quick", "slow", quarantine=f"{excused} - it is long\n")
     assert lines == [
         "FAILED types - Found 1 error",
         "FAILED suite/test_it.py::test_fails - below",
@@ -107,7 +107,7 @@ def test_each_stage_runs_and_failed_tests_run_once_more(gate, tmp_path):
 
 @pytest.mark.slow
 def test_a_flaky_test_fails_no_run(gate):
-    code, lines, _ = gate("def test_once():\n    assert not first('once')", "quick", workers=0)
+    code, lines, _ = gate("def test_once():\n    assert not first('once')", "quick")
     assert (code, lines) == (0, ["flaky suite/test_it.py::test_once", "2 passed, 0 failed"])
 
 
@@ -122,7 +122,7 @@ def test_once():
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "code"), [(LEAVES, 0), (LEAVES.replace('assert not "reached"', "pass"), 1)])
 def test_a_process_that_only_a_flaky_test_has_left_fails_no_run(gate, tmp_path, text, code):
-    done, lines, _ = gate(text, "quick", workers=0)
+    done, lines, _ = gate(text, "quick")
     pid = int((tmp_path / "pid").read_text())
     os.kill(pid, signal.SIGKILL)
     (line,) = [line for line in lines if "left" in line]
@@ -170,7 +170,7 @@ def test_once(end):
 )
 @pytest.mark.slow
 def test_a_run_that_went_wrong_beside_its_tests_has_failed(gate, text, lines):
-    assert gate(text, "quick")[:2] == (1, lines)
+    assert gate(text, "quick", workers=int(text == ENDS_EARLY))[:2] == (1, lines)
 
 
 CRASHES = "def test_once():\n    assert not first('once')\n\ndef test_crashes():\n    os._exit(7)\n"

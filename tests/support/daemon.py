@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support import forked
-from tests.support.processes import descriptors, is_alive, link, processes
+from tests.support.processes import arguments_of, descriptors, is_alive, link, processes
 from tests.support.waiting import PATIENCE, wait_until
 from tests.support.wire import Wire
 
@@ -144,6 +144,7 @@ class DaemonFixture:
             process.wait()
         self.close_streams()
         wait_until(self._nothing_left, "the end of all sandboxes")
+        self._kill_orphans()
         shutil.rmtree(self.runtime, ignore_errors=True)
 
     def close_streams(self) -> None:
@@ -159,6 +160,17 @@ class DaemonFixture:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return not left
+
+    def _kill_orphans(self) -> None:
+        """Kill the children of bubblewraps that were killed with the daemon, before they had written their user maps.
+
+        These wait for ever (bubblewrap.c, `child_wait_fd`), and are in no sandbox yet.
+        """
+        for pid in processes():
+            words = arguments_of(pid)
+            if os.path.basename(words[0]) == "bwrap" and any(f"{self.directory}/" in word for word in words):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     # Places
 

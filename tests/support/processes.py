@@ -27,6 +27,14 @@ def descriptors(pid: int) -> list[str]:
         return []
 
 
+def arguments_of(pid: int) -> list[str]:
+    """A process's program and arguments; an empty word when it is gone."""
+    try:
+        return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    except OSError:
+        return [""]
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process is there and is no zombie."""
     try:
