@@ -14,7 +14,7 @@ CHECKS = "lint:\n\t@true\ntypes:\n\t@echo one is wrong; echo Found 1 error; fals
 LONGEST = 240
 """Seconds for one run, some ten of which it needs on an idle machine."""
 HEAD = """
-import os, signal, subprocess
+import os, signal, subprocess, sys
 from pathlib import Path
 import pytest
 
@@ -45,6 +45,7 @@ def test_the_end_fails_once(broken_end):
 def test_slow_one_fails_once():
     assert (os.environ["SUBSTRAT_TEST_DAEMONS"], os.environ["SUBSTRAT_TEST_CASES"]) == ("executed", "some")
     assert not first("slow")
+    assert "-n" not in sys.argv
 
 def test_fails():
     assert [1] == [2], "above" + chr(10) + "below"
@@ -61,14 +62,14 @@ def test_skipped():
 
 @pytest.fixture
 def gate(tmp_path):
-    def run(text, *stages, workers=0, quarantine=""):
+    def run(text, *stages, quarantine=""):
         (tmp_path / "suite").mkdir()
         (tmp_path / "tests").mkdir()
         (tmp_path / "pytest.ini").write_text(CONFIG)
         (tmp_path / "Makefile").write_text(CHECKS)
         (tmp_path / "suite" / "test_it.py").write_text(HEAD + text)
         (tmp_path / "tests" / "quarantine.txt").write_text(f"# comment\n\n{quarantine}")
-        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "SPREAD": f"-n {workers}"}
+        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "SPREAD": "-n 0"}
         environment["PYTEST_ADDOPTS"] = "-k nothing"  # of a person who runs single tests
         command = [sys.executable, PROGRAM, *stages]
         pipe = subprocess.PIPE
@@ -131,8 +132,8 @@ def test_a_process_that_only_a_flaky_test_has_left_fails_no_run(gate, tmp_path, 
 
 ENDS_EARLY = """
 class Ending:
-    def pytest_sessionfinish(self):
-        os._exit(11)
+    def pytest_sessionfinish(self, session):
+        session.config.hook.pytest_testnodedown(node=None, error="as xdist tells of it")
 
 def test_last(request):
     request.config.pluginmanager.register(Ending())
@@ -170,29 +171,32 @@ def test_once(end):
 )
 @pytest.mark.slow
 def test_a_run_that_went_wrong_beside_its_tests_has_failed(gate, text, lines):
-    assert gate(text, "quick", workers=int(text == ENDS_EARLY))[:2] == (1, lines)
+    assert gate(text, "quick")[:2] == (1, lines)
 
 
-CRASHES = "def test_once():\n    assert not first('once')\n\ndef test_crashes():\n    os._exit(7)\n"
+CRASHES = """
+def test_crashes(request):
+    request.config.hook.pytest_testnodedown(node=None, error="as xdist tells of it")
+    assert False, "crashed"
+"""
 KILLS = "def test_kills():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
 ELEVEN = "@pytest.mark.parametrize('n', range(11))\ndef test_once(n):\n    assert not first(str(n))\n"
 IT = "suite/test_it.py"
 ONCE = "AssertionError: assert not True"
-CRASH = f"{IT}::test_crashes - worker 'gw0' crashed while running '{IT}::test_crashes'"
 
 
 @pytest.mark.parametrize(
-    ("text", "workers", "passed", "failed"),
+    ("text", "passed", "failed"),
     [
-        pytest.param(CRASHES, 1, 1, [f"{IT}::test_once - {ONCE}", CRASH], id="a worker crashes"),
-        pytest.param("import none", 0, 0, [f"{IT} - ModuleNotFoundError: No module named 'none'"], id="no import"),
-        pytest.param(KILLS, 0, 1, ["quick - exit -9"], id="a stage is killed"),
-        pytest.param(ELEVEN, 0, 1, [f"{IT}::test_once[{n}] - {ONCE}" for n in range(11)], id="eleven fail"),
+        pytest.param(CRASHES, 1, [f"{IT}::test_crashes - AssertionError: crashed"], id="a worker crashes"),
+        pytest.param("import none", 0, [f"{IT} - ModuleNotFoundError: No module named 'none'"], id="no import"),
+        pytest.param(KILLS, 1, ["quick - exit -9"], id="a stage is killed"),
+        pytest.param(ELEVEN, 1, [f"{IT}::test_once[{n}] - {ONCE}" for n in range(11)], id="eleven fail"),
     ],
 )
 @pytest.mark.slow
-def test_nothing_runs_once_more_where_that_tells_nothing(gate, text, workers, passed, failed):
-    code, lines, times = gate(text, "quick", workers=workers)
+def test_nothing_runs_once_more_where_that_tells_nothing(gate, text, passed, failed):
+    code, lines, times = gate(text, "quick")
     assert lines == [*(f"FAILED {line}" for line in failed), f"{passed} passed, {len(failed)} failed"]
     assert code == 1
     assert times == ["stage quick"]

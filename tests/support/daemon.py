@@ -162,14 +162,15 @@ class DaemonFixture:
         return not left
 
     def _kill_orphans(self) -> None:
-        """Kill the children of bubblewraps that were killed with the daemon, before they had written their user maps.
+        """Kill the children of bubblewraps that were killed before they had written a child's user map.
 
-        These wait for ever (bubblewrap.c, `child_wait_fd`), and are in no sandbox yet.
+        Such a child waits for its user map for ever (bubblewrap.c, `child_wait_fd`). It is in no sandbox yet.
         """
         for pid in processes():
             words = arguments_of(pid)
-            if os.path.basename(words[0]) == "bwrap" and any(f"{self.directory}/" in word for word in words):
-                with contextlib.suppress(ProcessLookupError):
+            ours = os.path.basename(words[0]) == "bwrap" and any(f"{self.directory}/" in word for word in words)
+            with contextlib.suppress(OSError):
+                if ours and not Path(f"/proc/{pid}/uid_map").read_text():
                     os.kill(pid, signal.SIGKILL)
 
     # Places

@@ -39,10 +39,10 @@ def test_a_workspace_that_the_agent_locked_stops_nobody(daemon):
 
 @pytest.mark.slow
 def test_a_flood_of_empty_lines_leaves_the_daemon_answering(daemon):
-    daemon.start(agent=daemon.program("begin()\nsys.stdout.write('\\n' * 200_000)\nsys.stdout.flush()\nfinish()\n"))
+    daemon.start(agent=daemon.program("begin()\nsys.stdout.write('\\n' * 50_000)\nsys.stdout.flush()\nfinish()\n"))
     daemon.ok("spawn", "anna", "-w", daemon.workspace(), "x")
     assert daemon.ok("ls")[0]["name"] == "anna"
-    ended = daemon.ok("wait", "anna", "--timeout", "35")
+    ended = daemon.ok("wait", "anna", "--timeout", "60")
     assert ended["turn"]["outcome"] == "success"
 
 

@@ -259,8 +259,8 @@ def rules(agent: Agent, parent: str | None, limits: Mapping[str, float | None], 
         f"messages of {limits['message_bytes']:,} bytes",
     ]  # fmt: skip
     times = (("turn_s", "a turn"), ("silence_s", "of silence"))
-    inside = [name.removeprefix(f"{agent.workspace}/") for name in read_only]
     bounds += [f"{limits[key]:g} s {what}" for key, what in times if limits[key]]
+    inside = [name.removeprefix(f"{agent.workspace}/") for name in read_only]
     text = _RULES.format(
         name=agent.name, boss=f"the agent `{parent}`" if parent else "the operator", workspace=agent.workspace, room=room,
         network=agent.policy.network.value, limits=", ".join(bounds),

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 MOST = 8000
 """Characters that are handed over at once: of more than 10,000 claude shows its model the beginning alone."""
-_FRAME = 50
-"""Characters that `prompts.amid_turn` adds to a prompt."""
+_FRAME = len(prompts.amid_turn([""], ())) + len("\n\n")
+"""Characters that a prompt takes beside its own: a line above it, and an empty line between it and the next one."""
 
 
 class Words(NamedTuple):
