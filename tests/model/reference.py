@@ -119,6 +119,8 @@ class World:
         if answered is not None:
             answered.awaited = False
         starts_turn, decided = wakes and intent != "inform", agent.state == "failed"
+        if starts_turn and decided and self.say_again(agent):
+            starts_turn, agent.tries, agent.retry, agent.state = False, 0, False, "queued"
         self.accept(agent, "message", token, intent=intent, sender=by, starts_turn=starts_turn, decided=decided)
         self.follow_up()
 
@@ -220,6 +222,15 @@ class World:
         else:
             self.commit()
         self.follow_up()
+
+    def say_again(self, agent):
+        """Give an agent that a message wakes the task of its last turn again, if it never heard that one."""
+        if agent.turn is None or agent.turn.knows or not self.left_unfinished(agent):
+            return False
+        asker = next((item.sender for item in agent.turn.tasks), None)
+        quoted = any(item.quoted for item in agent.turn.items)
+        self.put(agent, Item(self.number(), "continuation", tuple(agent.turn.tokens), quoted, sender=asker))
+        return True
 
     def left_unfinished(self, agent):
         """Whether the last turn is gone on with, see `agent.resume`."""
@@ -384,7 +395,10 @@ class World:
             if stopping is not None and STOPPING[stopping] is not None:
                 agent.state = STOPPING[stopping]
             elif stopping is None and turn.outcome != "success":
-                agent.state = "queued" if self.is_urged(agent) and not agent.fails_alike else "failed"
+                agent.state = "failed"
+                if self.is_urged(agent) and not agent.fails_alike:
+                    self.say_again(agent)
+                    agent.state = "queued"
             else:
                 self.go_on(agent)
             self.report(agent, turn)

@@ -168,6 +168,9 @@ class AgentRequests:
             by = (sender.id, sender.name)
             if reply_to is not None:
                 self._store.settle_requests([reply_to])
+            is_revived = wakes and addressee.phase is Phase.FAILED
+            if is_revived and turn_prompts.say_again(self.registry, change, addressee, cause):
+                addressee, wakes = self.find(addressee.id), False  # the message comes with the task
             return change.add_item(
                 addressee, ItemKind.MESSAGE, text, by, mail.event_of(addressee), cause, intent=intent, reply_to=reply_to,
                 starts_turn=wakes,

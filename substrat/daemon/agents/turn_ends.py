@@ -127,7 +127,8 @@ class TurnEnds:
                 if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
                     change.record(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
                 if agent.phase is Phase.FAILED and mail.goes_on(self._registry, agent):
-                    agent = change.step(agent, Event.PROMPT)
+                    turn_prompts.say_again(self._registry, change, agent, ended)
+                    agent = change.step(self._registry.find(agent.id), Event.PROMPT)
                 if agent.phase is not Phase.ENDED:
                     self._work_ended(change, agent, turn, ended)
 

@@ -7,11 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import prompts
+from substrat.core.agents.lifecycle import Event
 from substrat.core.agents.records import OPERATOR, Completion, Intent, ItemKind, left_unfinished
 from substrat.daemon.agents import mail
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item, Turn
+    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.state.store import Store
 
@@ -40,6 +42,24 @@ def unfinished(registry: Registry, agent: Agent) -> str | None:
         return None  # its items wait again already
     prompt = prompt_of(registry, turn)
     return prompts.continuation(prompt) if turn.reported else prompt
+
+
+def say_again(registry: Registry, change: Change, agent: Agent, cause: int | None) -> bool:
+    """Give an agent that a message wakes the task of its last turn once more, if that never came to its program.
+
+    Args:
+        registry: the agents.
+        change: the change in which it wakes.
+        agent: the agent, whose last turn has failed.
+        cause: the cursor of the event that wakes it.
+
+    Returns:
+        Whether there was such a task; the agent has work then.
+    """
+    if agent.turn is None or agent.turn.reported or (prompt := unfinished(registry, agent)) is None:
+        return False
+    change.add_item(agent, ItemKind.CONTINUATION, prompt, asker_of(registry, agent), Event.PROMPT, cause)
+    return True
 
 
 def asker_of(registry: Registry, agent: Agent) -> tuple[str, str]:

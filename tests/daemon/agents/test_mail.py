@@ -224,6 +224,7 @@ def failed(agents):
 def test_a_message_of_an_ancestor_lets_a_failed_agent_work_again(failed, ancestor):
     failed.supervisor.message(failed.agent(ancestor), "kid", "try it so")
     assert failed.state("kid") == "running"
+    assert "task of kid" in failed.prompt("kid"), "its program never heard it"
     assert "try it so" in failed.prompt("kid")
 
 
@@ -254,6 +255,8 @@ def test_a_message_of_the_parents_that_waits_when_a_turn_fails_is_the_next_turn(
     failed.supervisor.message(failed.agent("top"), "peer", "from above")
     failed.fall("peer")
     assert (failed.state("peer"), failed.state("lead")) == ("running", "idle"), "it has not finished"
+    assert failed.prompt("peer") == "task of peer", "its program never heard it"
+    failed.finish("peer")
     assert "and this" in failed.prompt("peer")
     failed.finish("peer")
-    assert "turn 2, success" in failed.prompt("lead")
+    assert "turn 3, success" in failed.prompt("lead")
