@@ -68,9 +68,9 @@ class Walk(RuleBasedStateMachine):
             self.temporary.cleanup()
 
     def drain(self):
-        """Let everybody finish: whatever was accepted has then been told, and nothing is left of anybody.
+        """Let all agents finish: all that was accepted has been told then, and nothing is left of them.
 
-        One held turn after the other: another family's message comes with the turn that begins next, whichever that is.
+        Held turns go on one after the other, so that no two run at once (`prompt` says why).
         """
         self.kill = None
         for token, script in self.scripts.items():
@@ -333,15 +333,15 @@ class Walk(RuleBasedStateMachine):
     def prompt(self, name, kind, index=0):
         """A prompt for an agent, by its token and its text.
 
-        What an agent is told must not depend on which of two turns is faster. A child's report may come with whatever
-        turn of its parent begins next, as another family's message does: so a prompt that waits for its turn makes nobody
-        else work, and agents write to their own families.
+        An agent must be told the same whichever of two turns is faster. A child's report comes with its parent's next
+        turn, and so does another family's message. Therefore a prompt that waits for its turn starts no other agent's
+        turn, and agents write to their own families.
         """
         token = self.token(name)
         arguments = {}
         agent = self.world.agents.get(name)
         is_root = not name.startswith("c")
-        if agent is not None and agent.state != "idle" and not (kind == "exit" and is_root) and kind != "hold":
+        if agent is not None and agent.state != "idle" and kind not in ({"hold", "exit"} if is_root else {"hold"}):
             kind = "speak"
         if kind == "message":
             family = sorted(other for other in self.world.agents if agent and self.is_family(agent, other))

@@ -169,7 +169,7 @@ class DaemonFixture:
         for pid in processes():
             words = arguments_of(pid)
             ours = os.path.basename(words[0]) == "bwrap" and any(f"{self.directory}/" in word for word in words)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 if ours and not Path(f"/proc/{pid}/uid_map").read_text():
                     os.kill(pid, signal.SIGKILL)
 
