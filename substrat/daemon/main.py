@@ -11,6 +11,7 @@ import trio
 
 from substrat import __version__, config, errors, paths
 from substrat.daemon import app, failpoints, logs
+from substrat.daemon.kernel import file_server
 from substrat.daemon.state.layout import Layout
 
 
@@ -58,7 +59,11 @@ def main(arguments: list[str] | None = None) -> int:
         logs.configure(loaded.log.level, loaded.log.format, under_systemd="NOTIFY_SOCKET" in environ)
         for sentence in old_words:
             structlog.get_logger("substrat.daemon").warning(sentence)
-        trio.run(app.run, app.DaemonSettings(places, config_path, loaded, environ, given.set_aside_damaged_state))
+        with file_server.start() as server:
+            settings = app.DaemonSettings(
+                places, config_path, loaded, environ, server, begin_anew=given.set_aside_damaged_state
+            )
+            trio.run(app.run, settings)
     except errors.SubstratError as problem:
         logs.say(f"substratd: {problem.message}")
         return problem.exit_status

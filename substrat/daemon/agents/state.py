@@ -9,6 +9,7 @@ import attrs
 if TYPE_CHECKING:
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.kernel.files import Files
     from substrat.daemon.kernel.inotify import Watcher
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.state.trash import Trash
@@ -25,6 +26,7 @@ class State:
         findings: the findings that wait for a person.
         trash: deletes directories.
         watcher: inotify.
+        files: looks at files of others.
     """
 
     environ: dict[str, str]
@@ -33,3 +35,4 @@ class State:
     findings: Findings
     trash: Trash
     watcher: Watcher
+    files: Files

@@ -16,7 +16,9 @@ import trio
 from substrat.daemon.kernel.ratelimit import Share
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Container, Iterable, Iterator
+
+    from substrat.daemon.kernel.files import Files
 
 # linux/inotify.h
 _IN_MODIFY = 0x2
@@ -159,16 +161,19 @@ class EntryWatcher:
         """Give the descriptor back."""
         os.close(self._fd)
 
-    def watch(self, directory: str) -> int:
-        """Watch a directory's names and return its number; one that is watched already keeps its number.
+    async def watch(self, files: Files, place: str, directories: Iterable[str]) -> dict[str, int | OSError]:
+        """Watch the names in directories.
 
-        Raises:
-            WatchesUsedUp: there are no more watches.
-            OSError: it isn't there, or is a link.
+        Args:
+            files: touches the directories.
+            place: the workspace that they belong to.
+            directories: the directories.
+
+        Returns:
+            Their numbers; one that is watched already keeps its number. Or why one can't be watched: it isn't there, is a
+            link, or there are no more watches (`WatchesUsedUp`).
         """
-        names = _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO
-        mask = names | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR | _IN_DONT_FOLLOW
-        return _called(self._libc, "inotify_add_watch", self._fd, os.fsencode(directory), mask)
+        return await files.run(place, watch_names, tuple(directories), given=(self._fd,))
 
     def forget(self, number: int) -> None:
         """Stop watching a directory; one that is gone is fine."""
@@ -203,6 +208,19 @@ class EntryWatcher:
                 found.add(DROPPED)
             elif name in names or mask & (_IN_DELETE_SELF | _IN_MOVE_SELF):
                 found.add(EntryChange(number, name))
+
+
+def watch_names(directories: tuple[str, ...], descriptor: int) -> dict[str, int | OSError]:
+    """Watch the names in directories with a watcher's descriptor, as `EntryWatcher.watch`."""
+    names = _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO
+    mask = names | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR | _IN_DONT_FOLLOW
+    libc, found = ctypes.CDLL(None, use_errno=True), dict[str, int | OSError]()
+    for directory in directories:
+        try:
+            found[directory] = _called(libc, "inotify_add_watch", descriptor, os.fsencode(directory), mask)
+        except OSError as problem:
+            found[directory] = problem
+    return found
 
 
 def _called(libc: ctypes.CDLL, function: str, *arguments: object) -> int:

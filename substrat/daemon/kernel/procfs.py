@@ -81,6 +81,21 @@ def _stat(directory: str) -> Stat | None:
     return Stat(fields[0].decode(), int(fields[1]), int(fields[19]))
 
 
+def progress(pid: int) -> tuple[int, ...] | None:
+    """Return numbers that stay the same only while a process waits for one thing; None where it runs, or is gone.
+
+    They are its time on a processor, in ticks, and how often it has waited, both of its first thread.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            line = file.read()
+    except _GONE:
+        return None
+    fields = line[line.rindex(b")") + 2 :].split()
+    waits = status(pid, "voluntary_ctxt_switches")
+    return None if fields[0] == b"R" or not waits else (int(fields[11]), int(fields[12]), int(waits[0]))
+
+
 def start_time(pid: int) -> int | None:
     """Return when a process was started, in ticks since the machine was booted; None when it is gone."""
     found = stat(pid)

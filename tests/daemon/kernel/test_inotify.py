@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from substrat.daemon.kernel.inotify import DROPPED, ChangeFlag, EntryChange, EntryWatcher, Watcher
+from substrat.daemon.kernel.inotify import DROPPED, ChangeFlag, EntryChange, EntryWatcher, Watcher, watch_names
 
 PATIENCE = 20
 
@@ -150,8 +150,13 @@ def entries():
     watcher.close()
 
 
+def watched(entries, directory):
+    (number,) = watch_names((str(directory),), entries._fd).values()
+    return number
+
+
 def test_a_name_that_is_made_removed_and_renamed_is_told_once(tmp_path, entries):
-    number = entries.watch(str(tmp_path))
+    number = watched(entries, tmp_path)
     for make in (
         (tmp_path / "a").touch,
         (tmp_path / "a").unlink,
@@ -168,7 +173,7 @@ def test_a_name_that_is_made_removed_and_renamed_is_told_once(tmp_path, entries)
 
 def test_only_changes_of_names_are_told(tmp_path, entries):
     (tmp_path / "a").touch()
-    entries.watch(str(tmp_path))
+    watched(entries, tmp_path)
     os.chmod(tmp_path / "a", 0o700)
     os.utime(tmp_path / "a")
     append(tmp_path / "a")
@@ -180,7 +185,7 @@ def test_more_changes_than_the_kernel_keeps_are_told_as_such(entries):
     if most > 100_000:
         pytest.skip("it keeps too many here for a test")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
-        number = entries.watch(directory)
+        number = watched(entries, directory)
         for _ in range(most // 2 + 1):
             os.mkdir(f"{directory}/a")
             os.rmdir(f"{directory}/a")
