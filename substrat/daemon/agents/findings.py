@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate, zip_longest
 from typing import TYPE_CHECKING, NamedTuple
-
-import trio
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Finding, open_turn_id
 from substrat.core.programs.lenient import tame_text
 from substrat.daemon.agents import findings_watch
 from substrat.daemon.kernel import fingerprint
+from substrat.daemon.kernel.files import NoAnswer
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import NotFound, Refused
 from substrat.paths import is_within
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.kernel.files import Files
 
 _MOST = 50
 """How many findings of one agent are kept apart: an agent can make any number of repositories, and a person reads some."""
@@ -135,10 +136,12 @@ class Findings:
 
     Args:
         registry: the agents.
+        files: looks at the findings' files.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, files: Files) -> None:
         self._registry = registry
+        self._files = files
         self._store = registry.store
         self._closed = {one.number: one for one in self._store.closed_findings()}
 
@@ -200,7 +203,7 @@ class Findings:
 
     async def run(self) -> None:
         """Close findings soon after their files have gone, until cancelled."""
-        await findings_watch.run(self._registry, lambda: [*self._closed.values()], self.look_again)
+        await findings_watch.run(self._registry, self._files, lambda: [*self._closed.values()], self.look_again)
 
     async def look_again(self) -> None:
         """Close the findings whose files are gone, or as they were at their turn's start, and open those that came back.
@@ -217,10 +220,15 @@ class Findings:
         self._closed = {one.number: one for _, one in closed}
         if not waiting and not closed:
             return
-        looks, back = await trio.to_thread.run_sync(
-            lambda: ([_look_again(agent, agent.findings) for agent in waiting], _back(closed))
-        )
-        settled = frozenset[int]().union(*(numbers for _, numbers in looks))
+        settled, back = set[int](), list[Finding]()
+        for agent in waiting:
+            with suppress(NoAnswer):  # they stay open
+                _, gone = await self._files.run(agent.workspace, _look_again, agent, agent.findings)
+                settled |= gone
+        for agent in {agent.id: agent for agent, _ in closed}.values():
+            with suppress(NoAnswer):
+                mine = [one for other, one in closed if other.id == agent.id]
+                back += await self._files.run(agent.workspace, _back, agent, mine)
         for agent in self._registry.agents:
             self._close(agent, settled)
         for one in back:
@@ -285,7 +293,7 @@ class Findings:
         """
         agent = self._registry.find(name)
         wanted = self._wanted(agent, numbers)
-        now, settled = await trio.to_thread.run_sync(_look_again, agent, wanted.findings)
+        now, settled = await self._files.run(agent.workspace, _look_again, agent, wanted.findings)
         self._close(self._registry.find(agent.id), settled)
         agent = self._registry.find(agent.id)
         open_ones = {finding.number for finding in agent.findings}
@@ -386,15 +394,15 @@ def _words(one: Found | Finding) -> tuple[str, str]:
 
 
 def _look_again(agent: Agent, findings: Sequence[Finding]) -> tuple[dict[int, str | None], frozenset[int]]:
-    """Return the fingerprints of some findings' files as they are now, and which of them are settled; runs in a thread."""
+    """Return the fingerprints of some findings' files as they are now, and which of them are settled."""
     roots = roots_of(agent)
     now = {one.number: fingerprint.of(one.files, roots) if one.digest is not None else None for one in findings}
     return now, frozenset(one.number for one in findings if _is_settled(one, roots, now[one.number]))
 
 
-def _back(findings: Iterable[tuple[Agent, Finding]]) -> list[Finding]:
-    """Return the findings that had closed, and whose files are as they were found; runs in a thread."""
-    contents = [(one, fingerprint.of(one.files, roots_of(agent))) for agent, one in findings]
+def _back(agent: Agent, findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that had closed, and whose files are as they were found."""
+    contents = [(one, fingerprint.of(one.files, roots_of(agent))) for one in findings]
     return [one for one, now in contents if fingerprint.content_of(now) == fingerprint.content_of(one.digest)]
 
 

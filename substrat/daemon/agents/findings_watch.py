@@ -11,6 +11,7 @@ import trio
 
 from substrat.core.agents.lifecycle import LIVE_PHASES
 from substrat.daemon.agents.wakeup import Wakeup
+from substrat.daemon.kernel.files import NoAnswer
 from substrat.daemon.kernel.inotify import EntryWatcher
 from substrat.errors import DescriptorsUsedUp, StorageFailed
 from substrat.paths import is_within
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Finding
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.kernel.files import Files
 
 log = structlog.get_logger("substrat.findings")
 
@@ -30,12 +32,16 @@ _PAUSE = 0.5
 
 
 async def run(
-    registry: Registry, closed: Callable[[], Collection[Finding]], look_again: Callable[[], Awaitable[None]]
+    registry: Registry,
+    files: Files,
+    closed: Callable[[], Collection[Finding]],
+    look_again: Callable[[], Awaitable[None]],
 ) -> None:
     """Have findings looked at when something has changed beside their files, until cancelled.
 
     Args:
         registry: the agents.
+        files: touches the directories.
         closed: returns the findings that have closed by themselves.
         look_again: looks at all findings.
     """
@@ -62,7 +68,7 @@ async def run(
             watched: set[int] = set()
             while True:
                 wanted.clear()
-                watched = _watch(registry, closed(), watcher, watched)
+                watched = await _watch(registry, files, closed(), watcher, watched)
                 try:
                     await look_again()
                 except (StorageFailed, DescriptorsUsedUp) as problem:
@@ -78,22 +84,27 @@ async def _notice(watcher: EntryWatcher, wanted: Wakeup) -> None:
         wanted.set()
 
 
-def _watch(registry: Registry, closed: Collection[Finding], watcher: EntryWatcher, watched: set[int]) -> set[int]:
+async def _watch(
+    registry: Registry, files: Files, closed: Collection[Finding], watcher: EntryWatcher, watched: set[int]
+) -> set[int]:
     """Watch the directories of findings' files, and those above, which may be renamed; return the watches' numbers."""
-    places: dict[str, None] = {}
+    places: dict[str, str] = {}
     pairs = [(one, finding) for one in registry.agents for finding in one.findings]
     pairs += [(one, finding) for finding in closed if (one := registry.get(finding.agent))]
     for agent, finding in pairs:
         for directory in dict.fromkeys(map(os.path.dirname, finding.files)):
-            places[directory] = None
+            places[directory] = agent.host_directory
             outer = os.path.dirname(directory)
             while outer not in places and is_within(outer, agent.host_directory):
-                places[outer] = None
+                places[outer] = agent.host_directory
                 outer = os.path.dirname(outer)
     found: set[int] = set()
-    for directory in list(places)[:_MOST]:
-        with suppress(OSError):  # it is gone, or there are no watches left
-            found.add(watcher.watch(directory))
+    some = list(places.items())[:_MOST]
+    for place in dict.fromkeys(place for _, place in some):
+        with suppress(NoAnswer):
+            numbers = await watcher.watch(files, place, [directory for directory, its in some if its == place])
+            # Another is gone, or there are no watches left.
+            found |= {number for number in numbers.values() if isinstance(number, int)}
     for number in watched - found:
         watcher.forget(number)
     return found

@@ -58,7 +58,7 @@ def say_again(registry: Registry, change: Change, agent: Agent, cause: int | Non
     """
     if agent.turn is None or agent.turn.reported or (prompt := unfinished(registry, agent)) is None:
         return False
-    change.add_item(agent, ItemKind.CONTINUATION, prompt, asker_of(registry, agent), Event.PROMPT, cause)
+    change.add_item(agent, ItemKind.CONTINUATION, prompt, asker_of(registry, agent), Event.PROMPT, cause=cause)
     return True
 
 

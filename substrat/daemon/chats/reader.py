@@ -19,6 +19,7 @@ from substrat.names import is_uuid
 
 if TYPE_CHECKING:
     from substrat.daemon.chats.sessions import Sessions
+    from substrat.daemon.kernel.files import Files
     from substrat.daemon.sandboxes.sandboxes import Sandboxes
 
 _CHATS = "/run/chats"
@@ -72,10 +73,12 @@ class Chats:
     """Reads one user's chats.
 
     Args:
+        files: opens what the reader sees.
         sandboxes: knows how sandboxes are made here, and whose chats are read.
         sessions: the chats that are in their agents' own directories.
     """
 
+    _files: Files
     _sandboxes: Sandboxes
     sessions: Sessions
 
@@ -171,7 +174,8 @@ class Chats:
             mounts += (Bind(physical, _CHATS, held=True),)
         preparer = self._sandboxes.preparer
         unreadable = await preparer.unreadable.paths()
-        done = await oneshot.run(await preparer.machine.find_bubblewrap(), command, mounts, "/", unreadable)
+        files, bubblewrap = self._files, await preparer.machine.find_bubblewrap()
+        done = await oneshot.run(files, bubblewrap, command, mounts, "/", unreadable=unreadable)
         if done.status != 0:
             said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
             where = folder or next(iter(own.values()))

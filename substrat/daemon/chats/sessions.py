@@ -279,7 +279,7 @@ class Sessions:
         try:
             preparer = self._sandboxes.preparer
             bubblewrap, unreadable = await preparer.machine.find_bubblewrap(), await preparer.unreadable.paths()
-            done = await oneshot.run(bubblewrap, command, mounts, "/", unreadable)
+            done = await oneshot.run(self._state.files, bubblewrap, command, mounts, "/", unreadable=unreadable)
         except WorkspaceUnusable as problem:
             raise NotMoved(problem.message) from None
         if done.status:

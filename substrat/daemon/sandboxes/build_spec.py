@@ -117,7 +117,7 @@ def spec(
     protected: ProtectedPaths,
     mode: NetworkMode = NetworkMode.TRANSPARENT,
     chat: str | None = None,
-    objects: tuple[str, ...] = (),
+    lent: tuple[Mount, ...] = (),
     further: tuple[Mount, ...] = (),
     *,
     shared: str = "",
@@ -132,12 +132,12 @@ def spec(
         protected: the workspace's protected paths.
         mode: how it comes by a `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
-        objects: the directories of objects that the agent's clone borrows.
+        lent: the mounts that show what the agent's clone borrows.
         further: mounts that only this sandbox has.
         shared: the directory of the host that its family shares.
     """
     is_proxied = agent.policy.network is Network.FILTERED and mode is NetworkMode.PROXY
-    workspace = tuple(_workspace(agent, agent_dir, protected, objects))
+    workspace = tuple(_workspace(agent, agent_dir.cursor, protected, lent))
     mounts = (
         *host.system,
         *_machine(host),
@@ -284,7 +284,7 @@ def _home(agent: Agent, agent_dir: AgentDir, host: HostFacts, chat: str | None) 
     yield Bind(agent_dir.git, f"{home}/.config/git")
 
 
-def _workspace(agent: Agent, agent_dir: AgentDir, protected: ProtectedPaths, objects: tuple[str, ...]) -> Iterator[Mount]:
+def _workspace(agent: Agent, own_cursor: str, protected: ProtectedPaths, lent: tuple[Mount, ...]) -> Iterator[Mount]:
     """Show the workspace, the git directories it shares, the policy's binds, and the protected paths in them.
 
     An agent can't rename a mount, so each directory that holds a protected path is mounted over itself.
@@ -293,12 +293,13 @@ def _workspace(agent: Agent, agent_dir: AgentDir, protected: ProtectedPaths, obj
     # Each once, because a descriptor is closed when it is mounted.
     own = (agent.workspace,) if agent.clone is None else ()
     if agent.clone is not None:
-        yield from clone_mounts.mounts(agent.clone, objects, agent_dir.no_alternates)
+        yield from clone_mounts.mounts(agent.clone)
+        yield from lent
     for path in dict.fromkeys((*own, *protected.git_dirs, *protected.pinned, *protected.own_git_dirs)):
         yield Bind(path, path, writable=True, held=True)
     for bind in agent.policy.binds:
         yield Bind(bind.path, bind.path, writable=bind.writable, held=True)
-    yield Bind(agent_dir.cursor, cursor)
+    yield Bind(own_cursor, cursor)
     for path in dict.fromkeys((*protected.read_only, *protected.missing)):
         if path != cursor:
             yield Bind(path, path, held=True)
@@ -317,7 +318,7 @@ def _late(mounts: tuple[Mount, ...], workspace: tuple[Mount, ...], agent: Agent)
     written = {mount.target for mount in workspace if isinstance(mount, Bind) and mount.held}
     own: set[str] = set()
     if agent.clone is not None:
-        own = {_cursor(agent), *(mount.target for mount in clone_mounts.mounts(agent.clone, (), ""))}
+        own = {_cursor(agent), *(mount.target for mount in clone_mounts.mounts(agent.clone))}
     for mount in mounts:
         if isinstance(mount, Bind) and mount.target not in own and not written.isdisjoint(_above(mount.target)):
             yield replace(mount, late=True)

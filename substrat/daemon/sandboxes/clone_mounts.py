@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from sandbox.spec import Bind
+from sandbox.spec import Bind, Mount
 from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces.clones import MODULES_IN_SANDBOX, OBJECTS_IN_SANDBOX
 from substrat.daemon.kernel import nofollow
@@ -16,17 +16,29 @@ from substrat.errors import WorkspaceUnusable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sandbox.spec import Mount
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.workspaces.git_places import Borrowing
 
 
-def prepare(clone: Clone, borrowing: Borrowing) -> tuple[str, ...]:
-    """Make the directories of a clone that are mounted over, and return the directories of objects that it borrows.
+class Lent(NamedTuple):
+    """What a repository lends its clones.
+
+    Args:
+        objects: the directories of objects.
+        mounts: those that show them in a sandbox.
+    """
+
+    objects: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+
+
+def prepare(clone: Clone, borrowing: Borrowing, empty: str) -> Lent:
+    """Make the directories of a clone that are mounted over, and return what it borrows.
 
     Args:
         clone: the clone.
         borrowing: the objects that may be borrowed.
+        empty: an empty file, which covers the lists of alternates: the clone's own list names all of them.
 
     Raises:
         WorkspaceUnusable: the agent has put something else in a directory's place, or the clone or the repository is gone.
@@ -46,13 +58,14 @@ def prepare(clone: Clone, borrowing: Borrowing) -> tuple[str, ...]:
             f"in its clone something else than a directory is at {name} ({problem.strerror}): `substratctl restore "
             f"{clone.name} --turn N` puts back how a turn left it"
         ) from None
-    return find_objects(clone, borrowing)
+    return find_lent(clone, borrowing, empty)
 
 
-def find_objects(clone: Clone, borrowing: Borrowing) -> tuple[str, ...]:
-    """Return the directories of objects that a clone borrows; raises `WorkspaceUnusable` if the repository is gone."""
+def find_lent(clone: Clone, borrowing: Borrowing, empty: str) -> Lent:
+    """Return what a clone borrows (`prepare`); raises `WorkspaceUnusable` if the repository is gone."""
     git_places.check_there(clone.git_dir, clone.name)
-    return git_places.objects(clone.git_dir, borrowing)
+    objects = git_places.objects(clone.git_dir, borrowing)
+    return Lent(objects, object_mounts(objects, empty))
 
 
 def _make(tree: int, names: tuple[str, ...]) -> None:
@@ -69,15 +82,10 @@ def _make(tree: int, names: tuple[str, ...]) -> None:
         os.close(opened)
 
 
-def mounts(clone: Clone, objects: tuple[str, ...], empty: str) -> Iterator[Mount]:
-    """Give the mounts of a clone.
+def mounts(clone: Clone) -> Iterator[Mount]:
+    """Give the mounts of a clone, without what it borrows.
 
     The directories between its top level and the workspace are mounted over themselves: a mount can't be renamed.
-
-    Args:
-        clone: the clone.
-        objects: the directories of objects that it borrows.
-        empty: an empty file, which covers the lists of alternates: the clone's own list names all of them.
     """
     yield Bind(clone.tree, clone.repository, writable=True, held=True)
     inside = os.path.relpath(clone.workspace, clone.repository)
@@ -85,11 +93,14 @@ def mounts(clone: Clone, objects: tuple[str, ...], empty: str) -> Iterator[Mount
     for name in inside.split("/") if inside != "." else ():
         path += f"/{name}"
         yield Bind(clone.tree + path, clone.repository + path, writable=True, held=True)
-    yield from object_mounts(objects, empty)
 
 
-def object_mounts(objects: tuple[str, ...], empty: str) -> Iterator[Mount]:
-    """Give the mounts that show the objects which a clone borrows (`mounts`)."""
+def object_mounts(objects: tuple[str, ...], empty: str) -> tuple[Mount, ...]:
+    """Return the mounts that show the objects which a clone borrows (`prepare`)."""
+    return tuple(_object_mounts(objects, empty))
+
+
+def _object_mounts(objects: tuple[str, ...], empty: str) -> Iterator[Mount]:
     for place, directory in shown_objects(objects):
         yield from _one_mount(directory, place, empty)
     if not objects:

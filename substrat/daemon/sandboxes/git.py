@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sandbox.host import Bubblewrap
+    from substrat.daemon.kernel.files import Files
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
 
 log = structlog.get_logger("substrat.git")
@@ -38,7 +39,12 @@ git update-index --cacheinfo "$2,$3,$1"
 
 
 async def forget_size(
-    bubblewrap: Bubblewrap, workspace: str, path: str, protected: ProtectedPaths, unreadable: tuple[str, ...] = ()
+    files: Files,
+    bubblewrap: Bubblewrap,
+    workspace: str,
+    path: str,
+    protected: ProtectedPaths,
+    unreadable: tuple[str, ...] = (),
 ) -> None:
     """Make git look at a tracked file's content again instead of at the size it remembers.
 
@@ -49,6 +55,7 @@ async def forget_size(
     workspace, and writes nothing but what the agent could write in `.git`.
 
     Args:
+        files: looks at the repository first.
         bubblewrap: bubblewrap.
         workspace: the workspace.
         path: the file, from there.
@@ -56,23 +63,29 @@ async def forget_size(
         unreadable: the paths of the operating system that it doesn't see.
     """
     git = os.path.join(workspace, ".git")
-    if not os.path.lexists(os.path.join(workspace, path)) or git not in protected.pinned:
+    if git not in protected.pinned or not await files.run(workspace, _may_have_noted, git, os.path.join(workspace, path)):
         return
-    for name, largest in _LARGEST.items():
-        if not _is_regular_below(os.path.join(git, name), largest):
-            log.info("git wasn't asked", reason=f"its {name} isn't a regular file of bearable size")
-            return
     command = ("/bin/sh", "-c", _CLEAR_ENTRY, "sh", path)
     try:
         done = await oneshot.run(
-            bubblewrap, command, tuple(_mounts(workspace, git, protected)), workspace, unreadable, _INDEX_PATIENCE_S,
-            variables=TAME,
+            files, bubblewrap, command, tuple(_mounts(workspace, git, protected)), workspace,
+            unreadable=unreadable, seconds=_INDEX_PATIENCE_S, variables=TAME,
         )  # fmt: skip
     except SandboxFailed as problem:
         log.info("git wasn't asked", reason=problem.message)
         return
     if done.status:
         log.info("git failed", reason=done.errors.decode("utf-8", "replace").strip()[:200])
+
+
+def _may_have_noted(git: str, path: str) -> bool:
+    """Say whether a repository's index may tell of a file, and git can read it."""
+    if not os.path.lexists(path):
+        return False
+    odd = [name for name, largest in _LARGEST.items() if not _is_regular_below(os.path.join(git, name), largest)]
+    if odd:
+        log.info("git wasn't asked", reason=f"its {odd[0]} isn't a regular file of bearable size")
+    return not odd
 
 
 def _is_regular_below(path: str, largest: int) -> bool:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sandbox.host import Bubblewrap
+    from substrat.daemon.kernel.files import Files
 
 _PATIENCE_S = 10.0
 """Such a program takes some tenths of a second; a person may be waiting for it."""
@@ -66,13 +67,14 @@ class OneshotResult(NamedTuple):
 
 
 async def run(
+    files: Files,
     bubblewrap: Bubblewrap,
     command: tuple[str, ...],
     shared: tuple[Mount, ...],
     workdir: str,
+    *,
     unreadable: tuple[str, ...] = (),
     seconds: float | None = None,
-    *,
     limits: tuple[tuple[str, int], ...] | None = None,
     variables: Mapping[str, str] | None = None,
     outlives: bool = False,
@@ -80,6 +82,7 @@ async def run(
     """Run a program that sees the operating system, read-only, and some mounts, within `host.helper_limits`.
 
     Args:
+        files: opens the mounts' sources.
         bubblewrap: bubblewrap.
         command: the program and its arguments, as seen from inside.
         shared: its further mounts.
@@ -92,7 +95,7 @@ async def run(
 
     Raises:
         SandboxFailed: it couldn't be started, took too long or printed more than 32 MiB.
-        WorkspaceUnusable: a mount's source has become a link.
+        WorkspaceUnusable: a mount's source has become a link, or doesn't answer.
     """
     patience = _PATIENCE_S if seconds is None else seconds
     if not os.access(bwrap.PRLIMIT, os.X_OK):
@@ -106,7 +109,8 @@ async def run(
     held = bwrap.held(spec)
     with ExitStack() as stack:
         call_filter = closed_by(stack, descriptors.call_filter())
-        opened = await trio.to_thread.run_sync(sources.open_all, held)
+        place = next((mount.source for mount in held), workdir)
+        opened = await files.open(place, sources.open_all, held)
         stack.callback(sources.close_all, opened)
         numbers = {mount: _FILTER_FD + 1 + number for number, mount in enumerate(held)}
         given = numbers if bubblewrap.takes_descriptors else {}
@@ -115,8 +119,8 @@ async def run(
         printed = (bytearray(), bytearray())
         try:
             with trio.fail_after(patience):
-                files = (call_filter, *(opened if given else ()))
-                done = await _run(line, files, environment, printed, outlives=outlives)
+                inherited = (call_filter, *(opened if given else ()))
+                done = await _run(line, inherited, environment, printed, outlives=outlives)
         except trio.TooSlowError:
             raise TookTooLong(f"{command[0]} didn't end within {patience:g} s in its sandbox", bytes(printed[0])) from None
     if done is None:

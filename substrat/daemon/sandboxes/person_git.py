@@ -10,8 +10,6 @@ import os
 import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
-import trio
-
 from sandbox import host
 from substrat.core.workspaces import git_config, person_git
 from substrat.core.workspaces.person_git import ATTRIBUTES, EXCLUDES, Layer, Rules
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.git_config import Setting
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.kernel.files import Files
     from substrat.daemon.workspaces.user import User
 
 _LONGEST_RULES = 1 << 20
@@ -92,12 +91,14 @@ class PersonGitReader:
 
     Args:
         registry: the agents.
+        files: reads it; a link of the person's may lead into a workspace.
         user: whose configuration it is.
         environ: the daemon's own environment.
     """
 
-    def __init__(self, registry: Registry, user: User, environ: dict[str, str]) -> None:
+    def __init__(self, registry: Registry, files: Files, user: User, environ: dict[str, str]) -> None:
         self._registry = registry
+        self._files = files
         self._home = user.home
         self._config_home = environ.get("XDG_CONFIG_HOME")
 
@@ -111,7 +112,7 @@ class PersonGitReader:
         roots = (*host.system_roots(), *map(os.path.realpath, (*given.bind_ro, *given.path)))
         visible = Visible(roots, (*given.path, *build_spec.PATH.split(":")), self._home)
         git_dir = agent.clone.git_dir if agent.clone is not None else None
-        return await trio.to_thread.run_sync(read, self._home, self._config_home, written, visible, git_dir)
+        return await self._files.run(git_dir or self._home, read, self._home, self._config_home, written, visible, git_dir)
 
 
 def read(

@@ -81,7 +81,7 @@ class PreparedSandbox(NamedTuple):
         chat: the directory of the agent's session among the user's chats, if it is there.
         unreadable: the paths of the operating system that are hidden.
         workspace: which directory the agent's workspace was when it was checked; None for a clone.
-        objects: the directories of objects that the agent's clone borrows.
+        lent: the mounts that show what the agent's clone borrows.
         further: mounts that only this sandbox has.
     """
 
@@ -95,7 +95,7 @@ class PreparedSandbox(NamedTuple):
     chat: str | None = None
     unreadable: tuple[str, ...] = ()
     workspace: checking.DirectoryId | None = None
-    objects: tuple[str, ...] = ()
+    lent: tuple[Mount, ...] = ()
     further: tuple[Mount, ...] = ()
 
 
@@ -124,10 +124,10 @@ class SandboxPreparer:
         self._user = user
         self._cgroups = cgroups
         self.machine = Machine(registry)
-        self.protector = WorkspaceProtector(registry, layout, user, environ)
+        self.protector = WorkspaceProtector(registry, state.files, layout, user, environ)
         # In the user's own runtime directory, not this daemon's: the list is the same for all daemons of the machine.
         self.unreadable = UnreadablePaths(_unreadable_note(environ))
-        self.person = PersonGitReader(registry, user, environ)
+        self.person = PersonGitReader(registry, state.files, user, environ)
         self._bundles: tuple[str, ...] = ()
         self._writing = trio.Lock()
         self._left_out: dict[program.Program, frozenset[str]] = {}
@@ -168,17 +168,18 @@ class SandboxPreparer:
         bubblewrap = await self.machine.find_bubblewrap()
         shared, own, _ = await self.protector.shared_with(agent)
         found = await self.protector.scan(agent, shared, own)
-        found, missing = self._without_placeholders(found)
+        made = frozenset(self._state.registry.store.mount_points())
+        found, missing = await self._state.files.run(agent.workspace, _without_placeholders, found, made)
         mode = await self.machine.network_mode(agent)
         agent_dir = self._state.layout.agent(agent.id)
-        chat = await trio.to_thread.run_sync(shared_chat, self._user, agent_dir, agent)
+        chat = await self._state.files.run(agent.workspace, shared_chat, self._user, agent_dir, agent)
         await self._generate(agent, agent_dir, found, chat)
         await trio.to_thread.run_sync(self._make_shared, agent)
         unreadable = await self.unreadable.paths()
         prepared = PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
             notes=(), found=(), network_mode=mode, chat=chat, unreadable=unreadable,
-            objects=await self.objects_of(agent),
+            lent=await self.lent_to(agent),
         )  # fmt: skip
         spec = self._spec(prepared)
         # The environment is not in the command, because a process's arguments can be read by everybody.
@@ -194,28 +195,13 @@ class SandboxPreparer:
             missing,
         )
 
-    def _without_placeholders(self, found: ProtectedPaths) -> tuple[ProtectedPaths, tuple[str, ...]]:
-        """Return a workspace's protected paths without those that only a turn makes exist, and these.
-
-        A running turn's placeholders, such as `.envrc`, are there to be seen, but they go when it ends.
-        """
-        made = set(self._state.registry.store.mount_points())
-        gone = (path for path in found.missing if not os.path.lexists(path))
-        missing = tuple(dict.fromkeys((*gone, *(path for path in found.mounts if path in made))))
-
-        def without(listed: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(path for path in listed if path not in missing)
-
-        pinned, read_only = without(found.pinned), without(found.read_only)
-        return msgspec.structs.replace(found, pinned=pinned, read_only=read_only, missing=without(found.missing)), missing
-
     async def _generate(self, agent: Agent, agent_dir: AgentDir, found: ProtectedPaths, chat: str | None) -> None:
         """Write the files that the sandbox of an agent without a turn shows; its first turn writes them again."""
         person = await self.person.read(agent)
         # Its first turn may have begun meanwhile, or the agent may have been removed.
         current = self._state.registry.get(agent.id)
         if current is not None and current.turn is None and current.phase != Phase.QUEUED:
-            await trio.to_thread.run_sync(partial(
+            await self._state.files.run(agent.workspace, partial(
                 generate, agent_dir, agent,
                 parent=self._state.registry.name_of(agent.parent),
                 limits=spawning.limits_of(self._state.registry, agent), user=self._user, python=program.find_python()[0],
@@ -237,17 +223,18 @@ class SandboxPreparer:
         """
         bubblewrap = await self.machine.find_bubblewrap()
         mode = await self.machine.network_mode(agent)
-        await trio.to_thread.run_sync(self._check_workspace_again, agent, agent_dir)
+        files, place = self._state.files, agent.workspace
         await self.write_authorities()
-        identity_of = await trio.to_thread.run_sync(self._identify_and_make_folders, agent)
-        objects = await self.objects_of(agent)
+        identity_of = await files.run(place, _check_again, agent, agent_dir, self._user, self.protector.own_places)
+        await trio.to_thread.run_sync(self._make_shared, agent)
+        lent = await self.lent_to(agent)
         found, unprotected = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
         unreadable = await self.unreadable.paths()
         person = await self.person.read(agent)
-        chat = await trio.to_thread.run_sync(shared_chat, self._user, self._state.layout.agent(agent.id), agent)
+        chat = await files.run(place, shared_chat, self._user, self._state.layout.agent(agent.id), agent)
         self._state.registry.points.before("files made")
-        left_out = await trio.to_thread.run_sync(partial(
+        left_out = await files.run(place, partial(
             generate, agent_dir, agent,
             parent=self._state.registry.name_of(agent.parent), limits=spawning.limits_of(self._state.registry, agent),
             user=self._user, python=python,
@@ -261,25 +248,15 @@ class SandboxPreparer:
         return PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
             notes=tuple(notes), found=unprotected, network_mode=mode, chat=chat, unreadable=unreadable,
-            workspace=identity_of if agent.clone is None else None, objects=objects,
+            workspace=identity_of if agent.clone is None else None, lent=lent,
         )  # fmt: skip
 
-    def _check_workspace_again(self, agent: Agent, agent_dir: AgentDir) -> None:
-        """Check that a workspace is as it was at the spawn, and make a directory of an agent's own, if it has one."""
-        if agent.clone is not None:
-            git_places.check_there(agent.clone.git_dir, agent.name)
-            git_places.check_there(agent.clone.repository, agent.name)
-        if agent.workspace == agent_dir.scratch:
-            os.makedirs(agent_dir.scratch, mode=0o700, exist_ok=True)
-        elif checking.check_workspace(agent.workspace, self._user, self.protector.own_places) != agent.workspace:
-            raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
-
-    async def objects_of(self, agent: Agent) -> tuple[str, ...]:
-        """Return the directories of objects that an agent's clone borrows, and make sure that it can be mounted."""
+    async def lent_to(self, agent: Agent) -> tuple[Mount, ...]:
+        """Return the mounts that show what an agent's clone borrows, and make sure that the clone can be mounted."""
         if agent.clone is None:
             return ()
-        make = partial(clone_mounts.prepare, agent.clone, self.protector.borrowing)
-        return await trio.to_thread.run_sync(make)
+        prepare, empty = clone_mounts.prepare, self._state.layout.agent(agent.id).no_alternates
+        return (await self._state.files.run(agent.workspace, prepare, agent.clone, self.protector.borrowing, empty)).mounts
 
     async def launch(
         self,
@@ -312,7 +289,10 @@ class SandboxPreparer:
             group.make(CgroupLimits(host.memory(given.memory), given.cpus, given.processes))
             line = group.entering(line)
         version = program_of(prepared.agent).version_of(spec.command[0])
-        held = await trio.to_thread.run_sync(self._open_sources, prepared, started.held)
+        agent = prepared.agent
+        held = await self._state.files.open(
+            agent.workspace, _open_sources, agent.workspace, prepared.workspace, started.held
+        )
         if not by_descriptor:
             sources.close_all(held)
             held = ()
@@ -325,14 +305,6 @@ class SandboxPreparer:
             ) from None
         without = program_of(prepared.agent).dispensable.difference(spec.command)
         return LaunchPlan(line, dict(spec.environment), started.options, version, channel, held, without)
-
-    def _identify_and_make_folders(self, agent: Agent) -> checking.DirectoryId | None:
-        """Return which directory a workspace is, make its folder of chats and the family's own; one hop does it all."""
-        found = checking.identify(agent.workspace)
-        if program_of(agent).session_file is None:
-            chat_places.make_chats_folder(self._user, agent.workspace)
-        self._make_shared(agent)
-        return found
 
     def _shared(self, agent: Agent) -> str:
         return self._state.layout.shared_by(self._state.registry.shared_of(agent))
@@ -378,21 +350,9 @@ class SandboxPreparer:
         command = instead or program_of(agent).command(agent_program.path, agent.workspace, agent.model, session, without)
         mode = prepared.network_mode or NetworkMode.TRANSPARENT
         return build_spec.spec(
-            agent, prepared.agent_dir, facts, command, prepared.protected, mode, prepared.chat, prepared.objects,
+            agent, prepared.agent_dir, facts, command, prepared.protected, mode, prepared.chat, prepared.lent,
             prepared.further, shared=self._shared(agent),
         )  # fmt: skip
-
-    def _open_sources(self, prepared: PreparedSandbox, mounts: tuple[Bind, ...]) -> tuple[int, ...]:
-        """Open the sources that are bound by descriptor, and check that the workspace is the prepared directory."""
-        held = sources.open_all(mounts)
-        try:
-            for mount, descriptor in zip(mounts, held, strict=True):
-                if mount.target == prepared.agent.workspace:
-                    checking.check_same(descriptor, prepared.workspace, mount.source)
-        except WorkspaceUnusable:
-            sources.close_all(held)
-            raise
-        return held
 
     def _limits(self, *, is_bounded: bool) -> tuple[tuple[str, int], ...]:
         if not os.access(bwrap.PRLIMIT, os.X_OK):
@@ -400,6 +360,51 @@ class SandboxPreparer:
         given = self._config.sandbox
         is_limited = given.process_memory and not is_bounded
         return host.limits(given.open_files, given.processes, host.memory(given.memory) if is_limited else None)
+
+
+def _check_again(agent: Agent, agent_dir: AgentDir, user: User, closed: tuple[str, ...]) -> checking.DirectoryId | None:
+    """Check that a workspace is as it was at the spawn, make what must be there, and return which directory it is.
+
+    These are the workspace's folder of chats, and a directory of an agent's own.
+    """
+    if agent.clone is not None:
+        git_places.check_there(agent.clone.git_dir, agent.name)
+        git_places.check_there(agent.clone.repository, agent.name)
+    if agent.workspace == agent_dir.scratch:
+        os.makedirs(agent_dir.scratch, mode=0o700, exist_ok=True)
+    elif checking.check_workspace(agent.workspace, user, closed) != agent.workspace:
+        raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
+    if program_of(agent).session_file is None:
+        chat_places.make_chats_folder(user, agent.workspace)
+    return checking.identify(agent.workspace)
+
+
+def _without_placeholders(found: ProtectedPaths, made: frozenset[str]) -> tuple[ProtectedPaths, tuple[str, ...]]:
+    """Return a workspace's protected paths without those that only a turn makes exist, and these.
+
+    A running turn's placeholders, such as `.envrc`, are there to be seen, but they go when it ends.
+    """
+    gone = (path for path in found.missing if not os.path.lexists(path))
+    missing = tuple(dict.fromkeys((*gone, *(path for path in found.mounts if path in made))))
+
+    def without(listed: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(path for path in listed if path not in missing)
+
+    pinned, read_only = without(found.pinned), without(found.read_only)
+    return msgspec.structs.replace(found, pinned=pinned, read_only=read_only, missing=without(found.missing)), missing
+
+
+def _open_sources(workspace: str, prepared: checking.DirectoryId | None, mounts: tuple[Bind, ...]) -> tuple[int, ...]:
+    """Open the sources that are bound by descriptor, and check that the workspace is the prepared directory."""
+    held = sources.open_all(mounts)
+    try:
+        for mount, descriptor in zip(mounts, held, strict=True):
+            if mount.target == workspace:
+                checking.check_same(descriptor, prepared, mount.source)
+    except WorkspaceUnusable:
+        sources.close_all(held)
+        raise
+    return held
 
 
 def _git_directories(agent: Agent, found: ProtectedPaths) -> tuple[str, ...]:

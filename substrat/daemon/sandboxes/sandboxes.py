@@ -32,4 +32,4 @@ class Sandboxes:
         self.preparer = SandboxPreparer(state, user, self.cgroups)
         self.preparer.set_limits()
         self.checks = SpawnChecks(state, user, self.preparer)
-        self.protection = Protection(state.registry, self.preparer.protector.placeholders)
+        self.protection = Protection(state.registry, state.files, self.preparer.protector.placeholders)

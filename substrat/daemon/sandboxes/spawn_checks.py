@@ -69,17 +69,22 @@ class SpawnChecks:
         is_used = CURSOR.id in (config.agent.program, *config.programs)
         return given | ({"SUBSTRAT_AGENT_BINARY": config.binary_of(CURSOR.id)} if is_used else {})
 
-    def check_workspace(self, path: str) -> str:
+    async def check_workspace(self, path: str) -> str:
         """Check a workspace and return its physical path; raises `WorkspaceUnusable`."""
-        return checking.check_workspace(path, self._user, self._protector.own_places)
+        own = self._protector.own_places
+        return await self._state.files.run(path, checking.check_workspace, path, self._user, own)
 
-    def check_binds(self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str) -> tuple[SharedPath, ...]:
+    async def check_binds(
+        self, writable: tuple[str, ...], read_only: tuple[str, ...], directory: str
+    ) -> tuple[SharedPath, ...]:
         """Check a new agent's binds; raises the errors of `binds.check`."""
         config = os.path.dirname(os.path.realpath(paths.config_file(self._state.environ)))
-        return binds.check(writable, read_only, directory, self._user, (*self._protector.own_places, config))
+        forbidden = (*self._protector.own_places, config)
+        place = ", ".join((*writable, *read_only)) or directory
+        return await self._state.files.run(place, binds.check, writable, read_only, directory, self._user, forbidden)
 
-    def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
+    async def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
         """Check an ssh-agent's socket for a new agent; raises the errors of `binds.check_ssh_agent`."""
         others = (root for claim in self._state.registry.claims() for root in claim.writable)
         writable = (directory, *(one.path for one in shared if one.writable), *others)
-        return binds.check_ssh_agent(path, writable, self._protector.own_places)
+        return await self._state.files.run(path, binds.check_ssh_agent, path, writable, self._protector.own_places)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sandbox.spec import Bind
 from substrat.core.workspaces import drivers
 from substrat.daemon.agents.findings import UNFILTERED, Found
-from substrat.daemon.sandboxes import clone_mounts, oneshot
+from substrat.daemon.sandboxes import oneshot
 from substrat.daemon.sandboxes.git import TAME
 from substrat.daemon.workspaces.protected_paths import listed
 from substrat.errors import SandboxFailed
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sandbox.host import Bubblewrap
     from sandbox.spec import Mount
     from substrat.core.agents.records import Agent
+    from substrat.daemon.kernel.files import Files
 
 _PATIENCE_S = 4.0
 """The end of a turn waits for this."""
@@ -41,13 +42,14 @@ for path; do git cat-file blob ":0:$path" | head -c 64 | od -An -v -tx1 | tr -d 
 
 
 async def find(
+    files: Files,
     bubblewrap: Bubblewrap,
     agent: Agent,
     since: str | None,
     filters: Collection[str],
+    *,
     git_dirs: tuple[str, ...],
-    objects: tuple[str, ...],
-    empty: str,
+    lent: tuple[Mount, ...],
     unreadable: tuple[str, ...],
 ) -> list[Found]:
     """Return findings about files that were committed or staged since a commit without a filter.
@@ -55,13 +57,13 @@ async def find(
     git runs in a sandbox without a network that sees the workspace and its repository, and writes nothing.
 
     Args:
+        files: opens what git sees.
         bubblewrap: bubblewrap.
         agent: the agent.
         since: the commit that HEAD was at; None: there was none.
         filters: the filters that its sandbox didn't have.
         git_dirs: the git directories elsewhere that its repository is in.
-        objects: the directories of objects that its clone borrows.
-        empty: an empty file, for the mounts of those.
+        lent: the mounts that show what its clone borrows.
         unreadable: the paths of the operating system that aren't seen.
 
     Raises:
@@ -69,22 +71,24 @@ async def find(
     """
     top, named_as = (agent.workspace,) * 2 if agent.clone is None else (agent.clone.tree, agent.clone.repository)
     shown = (Bind(path, path, held=True) for path in (top, *git_dirs))
-    mounts: tuple[Mount, ...] = (*shown, *clone_mounts.object_mounts(objects, empty))
+    mounts: tuple[Mount, ...] = (*shown, *lent)
 
     async def ask(script: str, *words: str) -> bytes:
         command = ("/bin/sh", "-c", script, "sh", *words)
-        done = await oneshot.run(bubblewrap, command, mounts, top, unreadable, _PATIENCE_S, variables=TAME)
+        done = await oneshot.run(
+            files, bubblewrap, command, mounts, top, unreadable=unreadable, seconds=_PATIENCE_S, variables=TAME
+        )
         if done.status:
             raise SandboxFailed(done.errors.decode("utf-8", "replace").strip()[:200])
         return done.output
 
     words = (await ask(_CHANGED, since or "")).split(b"\0")
     named = zip(words[::3], words[2::3], strict=False)
-    files = [(os.fsdecode(path), os.fsdecode(name)) for path, name in named if os.fsdecode(name) in filters][:_MOST]
-    begins = (await ask(_BEGINNINGS, *(path for path, _ in files))).split(b"\n") if files else []
+    found = [(os.fsdecode(path), os.fsdecode(name)) for path, name in named if os.fsdecode(name) in filters][:_MOST]
+    begins = (await ask(_BEGINNINGS, *(path for path, _ in found))).split(b"\n") if found else []
     whole = [
         (path, name)
-        for (path, name), begin in zip(files, begins, strict=False)
+        for (path, name), begin in zip(found, begins, strict=False)
         if not bytes.fromhex(begin.decode()).startswith(_FILTERED)
     ]
     return [

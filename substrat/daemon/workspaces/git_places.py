@@ -18,7 +18,7 @@ from substrat.errors import WorkspaceUnusable
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Mapping
 
 _ALTERNATES = 64 * 1024
 """Bytes of a list of alternates: some hundred paths, of which git itself follows five levels (object-file.c)."""
@@ -43,11 +43,20 @@ class Borrowing(NamedTuple):
 
     Args:
         closed: directories that no agent may see.
-        allowed: returns, for a directory of objects, those that its list of alternates may name; None: any.
+        known: what repositories in a directory borrowed before agents worked there, by the directory.
     """
 
     closed: tuple[str, ...]
-    allowed: Callable[[str], frozenset[str] | None] = lambda _: None
+    known: Mapping[str, frozenset[str]] = {}
+
+    def allowed(self, objects: str) -> frozenset[str] | None:
+        """Return the directories that a list of alternates may name; None: any, because no agent has worked there.
+
+        Args:
+            objects: the physical path of the directory of objects that the list is in.
+        """
+        found = [named for root, named in self.known.items() if is_within(objects, root) or is_within(root, objects)]
+        return frozenset.intersection(*found) if found else None
 
 
 class GitPlaces(NamedTuple):

@@ -16,8 +16,6 @@ from substrat.paths import is_within
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from substrat.daemon.failpoints import Failpoints
-
 
 def read(git_directories: Iterable[str]) -> dict[str, int]:
     """Return the inodes of what tells of unfinished work, by path."""
@@ -32,7 +30,7 @@ def read(git_directories: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def remove(lock: str, inode: int, top: str, points: Failpoints) -> bool:
+def remove(lock: str, inode: int, top: str) -> bool:
     """Remove a lock, and return True; False if a git that runs may hold it.
 
     git holds a lock by the file's being there, often without a descriptor: `git commit` does while its editor waits. So all
@@ -42,7 +40,6 @@ def remove(lock: str, inode: int, top: str, points: Failpoints) -> bool:
         lock: its path, in a git directory.
         inode: its inode.
         top: the top of the repository's worktree.
-        points: the failpoints.
 
     Raises:
         OSError: it can't be removed, or something else is in its place.
@@ -54,9 +51,7 @@ def remove(lock: str, inode: int, top: str, points: Failpoints) -> bool:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if found.st_ino != inode or not stat.S_ISREG(found.st_mode):
             raise FileExistsError(errno.EEXIST, "something else is in the lock's place", lock)
-        points.before("lock removed")
         os.unlink(name, dir_fd=directory)
-        points.after("lock removed")
     return True
 
 

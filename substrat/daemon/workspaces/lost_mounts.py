@@ -14,7 +14,7 @@ from sandbox.bwrap import STAGE
 from substrat.daemon.kernel import fingerprint, helper, procfs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from substrat.core.agents.stop_reason import StopReason
     from substrat.daemon.workspaces.protected_paths import ProtectedPaths
@@ -66,6 +66,11 @@ class ProtectedSandbox(NamedTuple):
     control: SandboxControl
     save: Callable[[dict[str, int], dict[str, str]], None]
 
+    @property
+    def place(self) -> str:
+        """The directory by which its files are named where these don't answer."""
+        return self.roots[0] if self.roots else self.name
+
 
 class Look(NamedTuple):
     """What is at replaced paths.
@@ -74,11 +79,13 @@ class Look(NamedTuple):
         changed: those that aren't as at the turn's start.
         is_reached: whether the sandbox may have one open, or one has another name.
         contents: fingerprints of what is there.
+        inodes: which files these are.
     """
 
     changed: list[str]
     is_reached: bool
     contents: dict[str, str]
+    inodes: dict[str, int]
 
 
 def is_set_up(first: int) -> bool:
@@ -102,18 +109,35 @@ def lost(protected: ProtectedPaths, first: int) -> list[str]:
     Raises:
         OSError: the sandbox's mounts can't be read.
     """
-    try:
-        mounted = frozenset(mount.point for mount in procfs.mounts(first))
-    except ProcessLookupError:
-        return []  # the sandbox has just ended
     inside, writable = f"/proc/{first}/root", protected.writable
 
     def can_be_mounted(path: str) -> bool:
         is_there, base = (os.path.lexists, path) if path in writable else (os.path.isdir, os.path.dirname(path))
         return is_there(base) or is_there(inside + base)
 
-    gone = (path for path in protected.mounts if path not in mounted and can_be_mounted(path))
-    return sorted(gone, key=lambda path: path.count("/"))
+    return sorted(filter(can_be_mounted, unmounted(protected, first)), key=lambda path: path.count("/"))
+
+
+def unmounted(protected: ProtectedPaths, first: int) -> list[str]:
+    """Return the protected paths that aren't mounted in a sandbox, none where it has ended; raises as `lost`."""
+    try:
+        mounted = frozenset(mount.point for mount in procfs.mounts(first))
+    except ProcessLookupError:
+        return []
+    return [path for path in protected.mounts if path not in mounted]
+
+
+def mountable(protected: ProtectedPaths, paths: Sequence[str], first: int) -> tuple[list[str], list[str]]:
+    """Return which of some lost paths, or their placeholders, can be made anew, and what else has to be made first."""
+    inside, writable = f"/proc/{first}/root", protected.writable  # a workspace that is renamed on the host is still there
+    gone = {path for path in paths if not os.path.lexists(inside + path) and path not in writable}
+    keepers = [one for one in protected.keepers if os.path.dirname(one) in gone]
+    return sorted(path for path in gone if os.path.isdir(os.path.dirname(path))), keepers
+
+
+def shown(paths: Sequence[str], first: int) -> list[str]:
+    """Return those of some paths that are there in a sandbox."""
+    return [path for path in paths if os.path.lexists(f"/proc/{first}/root{path}")]
 
 
 def replaced(protected: ProtectedPaths) -> list[str]:
@@ -148,9 +172,16 @@ async def mount_again(program: tuple[str, ...], first: int, protected: Protected
     return done.stderr.decode("utf-8", "replace").strip() if done.returncode else None
 
 
-def look(sandbox: ProtectedSandbox, paths: Iterable[str], first: int) -> Look:
-    """Look at replaced paths of a sandbox that is stopped in memory; an agent decides how much there is to read."""
-    protected, inodes = sandbox.protected, set[tuple[int, int]]()
+def look(protected: ProtectedPaths, roots: tuple[str, ...], paths: Sequence[str], first: int) -> Look:
+    """Look at replaced paths of a sandbox that is stopped in memory; an agent decides how much there is to read.
+
+    Args:
+        protected: the workspace's protected paths.
+        roots: where the agent may write.
+        paths: the replaced ones.
+        first: the sandbox's first process.
+    """
+    inodes = set[tuple[int, int]]()
     changed: list[str] = []
     contents: dict[str, str] = {}
     writable, before = protected.writable, protected.contents or {}
@@ -164,7 +195,7 @@ def look(sandbox: ProtectedSandbox, paths: Iterable[str], first: int) -> Look:
             if not (is_there and os.path.isdir(path) and not os.path.islink(path)):
                 changed.append(path)
             continue
-        if (seen := content(protected, path, sandbox.roots)) is not None:
+        if (seen := content(protected, path, roots)) is not None:
             contents[path] = seen
         if not is_there or seen != before.get(path, ""):
             changed.append(path)
@@ -172,7 +203,8 @@ def look(sandbox: ProtectedSandbox, paths: Iterable[str], first: int) -> Look:
             inodes.add((found.st_dev, found.st_ino))
             has_more_names = has_more_names or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1)
     is_held = bool(inodes) and any(procfs.reaches(pid, inodes) for pid in procfs.tree(first))
-    return Look(changed, has_more_names or is_held, contents)
+    numbers = {path: number for path in paths if (number := inode(path)) is not None}
+    return Look(changed, has_more_names or is_held, contents, numbers)
 
 
 def content(protected: ProtectedPaths, path: str, roots: tuple[str, ...]) -> str | None:

@@ -9,24 +9,29 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import structlog
+import trio
 
 from sandbox import protect
 from substrat.daemon.kernel import nofollow
+from substrat.daemon.kernel.files import NoAnswer
 from substrat.errors import StorageFailed, WorkspaceUnusable
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.kernel.files import Files
 
 log = structlog.get_logger("substrat.placeholders")
 
+_REMOVED_SECONDS = 10.0
+"""A command's end waits for it; a directory that doesn't answer is given up before."""
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
@@ -35,11 +40,15 @@ class Placeholders:
 
     Args:
         registry: where they are noted.
+        files: makes and removes them.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, files: Files) -> None:
         self._registry = registry
+        self._files = files
         self._needed: dict[str, tuple[str, ...]] = {}
+        self._being_removed: dict[trio.Event, list[str]] = {}
+        """The placeholders of each removal, by the event that tells its end."""
 
     def keep(self, holder: str, roots: tuple[str, ...]) -> None:
         """Keep the placeholders in some directories, and only those, until `release`.
@@ -50,26 +59,33 @@ class Placeholders:
         """
         self._needed[holder] = roots
 
-    def release(self, holder: str) -> None:
-        """Say that a holder's sandbox is gone."""
-        self._needed.pop(holder, None)
+    async def settle(self, holder: str) -> None:
+        """Wait until none of a holder's placeholders are being removed, which began before they were kept."""
+        for over, paths in [*self._being_removed.items()]:
+            if any(is_within(path, root) for root in self._needed[holder] for path in paths):
+                await over.wait()
 
-    @contextmanager
-    def keeping(self, holder: str, root: str) -> Iterator[None]:
+    async def release(self, holder: str) -> None:
+        """Remove the placeholders that no sandbox needs any more, now that a holder's is gone."""
+        self._needed.pop(holder, None)
+        await self.remove_unneeded()
+
+    @asynccontextmanager
+    async def keeping(self, holder: str, root: str) -> AsyncIterator[None]:
         """Keep the placeholders in a directory for as long as this lasts; remove those afterwards that no sandbox needs."""
         self.keep(holder, (root,))
         try:
             yield
         finally:
-            self.release(holder)
-            try:
-                self.remove_unneeded()
-            except StorageFailed as problem:
-                # The next turn's end, or the next daemon, removes them.
-                log.error("a mount point stays for now", reason=problem.message)  # noqa: TRY400
+            with trio.move_on_after(_REMOVED_SECONDS, shield=True):
+                await self.release(holder)
 
-    def make(self, paths: tuple[str, ...]) -> tuple[str, ...]:
+    async def make(self, place: str, paths: tuple[str, ...]) -> tuple[str, ...]:
         """Create placeholders, and return the paths that exist now; a file made meanwhile is mounted over itself.
+
+        Args:
+            place: the workspace that they are for.
+            paths: the paths.
 
         Raises:
             StorageFailed: they can't be noted; none was created.
@@ -80,26 +96,41 @@ class Placeholders:
         with self._registry.change("mount point noted"):
             self._registry.store.add_mount_points(paths)
         self._registry.points.before("mount point made")
-        made = make_all(paths)
+        made = await self._files.run(place, make_all, paths)
         self._registry.points.after("mount point made")
         return made
 
-    def remove_unneeded(self) -> None:
+    async def remove_unneeded(self) -> None:
         """Remove the placeholders that lie in no directory that a holder keeps.
 
-        Raises:
-            StorageFailed: they are removed, but are noted still.
+        Those in a directory that doesn't answer, and those that can't be forgotten on a full disk, stay noted: the next
+        turn's end, or the next daemon, removes them.
         """
         store = self._registry.store
         needed = [root for roots in self._needed.values() for root in roots]
-        left = [path for path in store.mount_points() if not any(is_within(path, root) for root in needed)]
+        begun = {path for paths in self._being_removed.values() for path in paths}
+        left = {*store.mount_points()} - begun
+        left = {path for path in left if not any(is_within(path, root) for root in needed)}
         if not left:
             return
+        over = trio.Event()
+        self._being_removed[over] = sorted(left, key=_head, reverse=True)  # a directory after its entries
+        try:
+            for head, paths in groupby(self._being_removed[over], _head):
+                await self._remove(head, [*paths])
+        finally:
+            del self._being_removed[over]
+            over.set()
+
+    async def _remove(self, head: str, paths: list[str]) -> None:
         self._registry.points.before("mount point removed")
-        remove_all(sorted(left, reverse=True))  # a directory after its entries
-        self._registry.points.after("mount point removed")
-        with self._registry.change("mount point forgotten"):
-            store.forget_mount_points(left)
+        try:
+            await self._files.run(head, remove_all, paths)
+            self._registry.points.after("mount point removed")
+            with self._registry.change("mount point forgotten"):
+                self._registry.store.forget_mount_points(paths)
+        except (NoAnswer, StorageFailed) as problem:
+            log.warning("mount points stay for now", reason=problem.message)
 
 
 def make_all(paths: Sequence[str]) -> tuple[str, ...]:

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -29,27 +28,32 @@ from sandbox import launch
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.stop_reason import INTERRUPTED, StopKind, StopReason
 from substrat.core.workspaces.protection import Treatment, decide
+from substrat.daemon.kernel.files import NoAnswer
 from substrat.daemon.kernel.ratelimit import Share
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.workspaces.lost_mounts import (
+    Look,
     ProtectedSandbox,
-    inode,
     is_set_up,
     look,
     lost,
     mount_again,
+    mountable,
     replaced,
+    shown,
+    unmounted,
 )
 from substrat.daemon.workspaces.protected_names import ProtectedNames
 from substrat.daemon.workspaces.protected_paths import printable, were
-from substrat.errors import StorageFailed, WorkspaceUnusable
+from substrat.errors import SandboxFailed, StorageFailed, WorkspaceUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.kernel.files import Files
     from substrat.daemon.workspaces.placeholders import Placeholders
 
 log = structlog.get_logger("substrat.protection")
@@ -89,18 +93,21 @@ class Protection:
 
     Args:
         registry: the agents.
+        files: looks at what is at replaced paths.
         placeholders: the placeholders in workspaces.
     """
 
-    def __init__(self, registry: Registry, placeholders: Placeholders) -> None:
+    def __init__(self, registry: Registry, files: Files, placeholders: Placeholders) -> None:
         self._registry = registry
+        self._files = files
         self._placeholders = placeholders
         self._command = launch.remounter()
-        self._names = ProtectedNames()
+        self._names = ProtectedNames(files)
         self._sandboxes: dict[str, ProtectedSandbox] = {}
         self._losses: dict[str, _Loss] = {}
         self._held: set[str] = set()
         self._ended: set[str] = set()
+        self._adopted: set[str] = set()
         self._dirty: set[str] = set()
         self._unfinished: set[str] = set()
         self._asked = trio.Event()
@@ -110,31 +117,36 @@ class Protection:
         """Give the kernel's queue back."""
         self._names.close()
 
-    @contextmanager
-    def protecting(self, sandbox: ProtectedSandbox, *, adopted: bool = False) -> Iterator[None]:
+    @asynccontextmanager
+    async def protecting(self, sandbox: ProtectedSandbox, *, adopted: bool = False) -> AsyncIterator[None]:
         """Watch a sandbox's protected paths for as long as this lasts.
 
         Args:
             sandbox: the sandbox, which is about to be started.
-            adopted: whether it runs already, so that something may have happened while no daemon looked.
+            adopted: whether it runs already, so that something may have happened while no daemon looked. Nothing is
+                awaited then before the context begins: its output must be followed, though its workspace doesn't answer.
 
         Raises:
             SandboxFailed: they can't be watched.
+            NoAnswer: its workspace doesn't answer.
         """
         self._sandboxes[sandbox.name] = sandbox
         try:
-            self._names.watch(self._sandboxes.values())
             if adopted:
-                self._losses[sandbox.name] = self._loss(sandbox, replaced(sandbox.protected))
+                # Whether it was stopped before shows only now: a turn that is frozen in the records is about to be.
+                self._losses[sandbox.name] = self._loss(sandbox, ())
+                self._adopted.add(sandbox.name)
                 self._dirty.add(sandbox.name)
                 self._asked.set()
+            else:
+                await self._names.watch(sandbox)
             yield
         finally:
             del self._sandboxes[sandbox.name]
             self._losses.pop(sandbox.name, None)
-            for names in (self._held, self._ended, self._dirty, self._unfinished):
+            for names in (self._held, self._ended, self._adopted, self._dirty, self._unfinished):
                 names.discard(sandbox.name)
-            self._names.watch(self._sandboxes.values(), strict=False)
+            self._names.forget(sandbox.name)
 
     async def run(self) -> None:
         """Keep the paths protected until cancelled."""
@@ -195,7 +207,11 @@ class Protection:
             sandbox.control.release()
             self._unfinished.add(sandbox.name)
             return
-        paths = lost(sandbox.protected, first)
+        if sandbox.name in self._adopted and not await self._take_up(sandbox):
+            return
+        paths = await self._lost(sandbox, first)
+        if sandbox.name not in self._sandboxes:
+            return
         if not paths and sandbox.name not in self._losses:
             self._share.spend(time.thread_time() - began)
             return
@@ -204,7 +220,7 @@ class Protection:
         if sandbox.name in self._held:
             return
         if not paths:
-            seen = await trio.to_thread.run_sync(look, sandbox, [*loss.paths], first)
+            seen = await self._look(sandbox, loss, first)
             if not seen.changed and not seen.is_reached:
                 self._losses.pop(sandbox.name, None)  # nothing happened while no daemon looked
                 sandbox.control.release()
@@ -219,17 +235,36 @@ class Protection:
             reason = f"{were(paths)} replaced on the host" if paths else "its processes can't be stopped for a look"
             await self._end(sandbox, reason, paths)
 
+    async def _take_up(self, sandbox: ProtectedSandbox) -> bool:
+        """Look at what was replaced while no daemon looked; says whether the check of a sandbox can go on."""
+        try:
+            await self._names.watch(sandbox)
+            paths = await self._files.run(sandbox.place, replaced, sandbox.protected)
+        except NoAnswer:  # the agent reaches nothing there either
+            if sandbox.name in self._sandboxes:
+                self._unfinished.add(sandbox.name)
+            return False
+        except SandboxFailed as problem:
+            await self._end(sandbox, problem.message, [])
+            return False
+        if sandbox.name not in self._sandboxes:
+            return False
+        self._adopted.discard(sandbox.name)
+        loss = self._losses[sandbox.name]
+        self._losses[sandbox.name] = loss._replace(since=trio.current_time(), paths=dict.fromkeys(paths))
+        return True
+
     async def _treat(self, sandbox: ProtectedSandbox) -> None:
         """Mount anew whatever is there now, look at it, and do what has to be done with a sandbox that is held."""
         loss, first = self._losses.get(sandbox.name), sandbox.control.first_process()
         if loss is None or first is None:
             return
         problem = await self._mount(sandbox, loss, first)
-        seen = await trio.to_thread.run_sync(look, sandbox, [*loss.paths], first)
+        seen = await self._look(sandbox, loss, first)
         treatment = decide(
             seconds=trio.current_time() - loss.since,
             # After the look: what is mounted then is what was looked at.
-            is_mounted=not lost(sandbox.protected, first),
+            is_mounted=not await self._lost(sandbox, first),
             is_as_before=not seen.changed,
             is_reached=seen.is_reached,
             # Stopped only since then, it may have written before that; one that is resumed since is held all the same.
@@ -250,32 +285,38 @@ class Protection:
         else:
             if treatment is Treatment.FREEZE:
                 await until_stored(partial(self._freeze, sandbox, seen.changed))
-            inodes = {path: found for path in loss.paths if (found := inode(path)) is not None}
-            await trio.to_thread.run_sync(sandbox.save, inodes, seen.contents)
+            await trio.to_thread.run_sync(sandbox.save, seen.inodes, seen.contents)
             self._losses.pop(sandbox.name, None)
             self._held.discard(sandbox.name)
             sandbox.control.release()
 
+    async def _lost(self, sandbox: ProtectedSandbox, first: int) -> list[str]:
+        """Return the paths that a sandbox has lost; where none is unmounted, files are left alone."""
+        if not unmounted(sandbox.protected, first):
+            return []
+        return await self._files.run(sandbox.place, lost, sandbox.protected, first)
+
+    async def _look(self, sandbox: ProtectedSandbox, loss: _Loss, first: int) -> Look:
+        look_there = partial(look, sandbox.protected, sandbox.roots, [*loss.paths], first)
+        return await self._files.run(sandbox.place, look_there)
+
     async def _mount(self, sandbox: ProtectedSandbox, loss: _Loss, first: int) -> str | None:
         """Mount what isn't mounted, over placeholders where nothing is; returns why that failed, None if it didn't."""
-        protected, writable = sandbox.protected, sandbox.protected.writable
-        paths = lost(protected, first)
+        files, protected = self._files, sandbox.protected
+        paths = await self._lost(sandbox, first)
         loss.paths.update(dict.fromkeys(paths))  # more may be gone than when it was stopped
         if not paths:
             return None
-        inside = f"/proc/{first}/root"  # a workspace that is renamed on the host is still there
-        gone = {path for path in paths if not os.path.lexists(inside + path) and path not in writable}
-        keepers = (one for one in protected.keepers if os.path.dirname(one) in gone)
+        there, keepers = await files.run(sandbox.place, mountable, protected, paths, first)
         self._registry.points.before("protected again")
         try:
-            there = sorted(path for path in gone if os.path.isdir(os.path.dirname(path)))
-            self._placeholders.make((*there, *keepers))
+            await self._placeholders.make(sandbox.place, (*there, *keepers))
         except (StorageFailed, WorkspaceUnusable) as problem:
             return problem.message
-        wanted = [path for path in paths if os.path.lexists(inside + path)]
+        wanted = await files.run(sandbox.place, shown, paths, first)
         failure = await mount_again(self._command, first, protected, wanted)
         # The directories may be new ones; a change before they are watched shows in the look at the mounts.
-        self._names.watch(self._sandboxes.values(), strict=False)
+        await self._names.watch(sandbox, strict=False)
         self._registry.points.after("protected again")
         return failure
 

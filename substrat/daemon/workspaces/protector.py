@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import trio
@@ -14,6 +13,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces import git_leftovers, overlap
 from substrat.daemon.agents.findings import WORDS, Found, found_at, found_in, roots_of
+from substrat.daemon.kernel.files import NoAnswer
 from substrat.daemon.kernel.fingerprint import Budget
 from substrat.daemon.workspaces import checking, git_programs, leftovers, protected_paths, workspace_scan
 from substrat.daemon.workspaces.borrowed import Borrowed, borrowed_in
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.kernel.files import Files
     from substrat.daemon.state.layout import Layout
     from substrat.daemon.workspaces.user import User
 
@@ -39,22 +40,52 @@ _GIT_SECONDS = 5.0
 """How long a daemon's start or a spawn waits for the scan of a workspace's `.git`; each turn's start looks again."""
 
 
+class Search(NamedTuple):
+    """Where the protected paths of an agent's workspace are searched for.
+
+    Args:
+        roots: the workspace, unless it is a clone, and the further directories.
+        shared: the git directories elsewhere that its repository is in.
+        own: those of them that it may write although they lie in a read-only directory.
+        configs: the person's git configuration files.
+        private: what lies below these is of no sandbox; links may lead there.
+    """
+
+    roots: tuple[str, ...]
+    shared: tuple[str, ...]
+    own: tuple[str, ...]
+    configs: tuple[str, ...]
+    private: tuple[str, ...]
+
+    def scan(self) -> ProtectedPaths:
+        """Return the protected paths; raises `WorkspaceUnusable`."""
+        if not self.roots:
+            return ProtectedPaths()
+        # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
+        private = tuple(map(os.path.realpath, self.private))
+        return workspace_scan.scan(
+            self.roots[0], self.shared, self.own, self.roots[1:], user_configs=self.configs, private=private
+        )
+
+
 class WorkspaceProtector:
     """Finds and prepares the protected paths of one daemon's agents.
 
     Args:
         registry: the agents.
+        files: looks at workspaces.
         layout: the daemon's directories.
         user: who agents are.
         environ: the daemon's own environment.
     """
 
-    def __init__(self, registry: Registry, layout: Layout, user: User, environ: dict[str, str]) -> None:
+    def __init__(self, registry: Registry, files: Files, layout: Layout, user: User, environ: dict[str, str]) -> None:
         self._registry = registry
+        self._files = files
         self._layout = layout
         self._user = user
         self._environ = environ
-        self.placeholders = Placeholders(registry)
+        self.placeholders = Placeholders(registry, files)
         self._borrowed = Borrowed(registry)
 
     @property
@@ -71,7 +102,7 @@ class WorkspaceProtector:
     @property
     def borrowing(self) -> Borrowing:
         """The objects that repositories may borrow of others."""
-        return Borrowing(self.closed, self._borrowed.allowed)
+        return Borrowing(self.closed, self._borrowed.known)
 
     async def note_borrowed_anew(self, agent: Agent) -> None:
         """Let all count that repositories in an agent's workspace borrow now, if a person has accepted all findings there.
@@ -87,32 +118,23 @@ class WorkspaceProtector:
             return
         with suppress(WorkspaceUnusable):  # a directory that is gone borrows nothing
             found = await self.scan(agent, shared, own)
-            borrowed = await trio.to_thread.run_sync(borrowed_in, found, lambda _: None)
+            borrowed = await self._files.run(agent.workspace, borrowed_in, found, Borrowing(self.closed))
             if not self._registry.closures.users(roots):
                 self._borrowed.note(roots, borrowed, anew=True)
 
     async def find_git(self, directory: str) -> None:
         """Note which git directory elsewhere a workspace's repository is in; a slow disk isn't waited for long."""
-        with trio.move_on_after(_GIT_SECONDS):
-            look = partial(protected_paths.shared_with, directory, self.closed)
-            shared, _, _ = await trio.to_thread.run_sync(look, abandon_on_cancel=True)
+        with suppress(SubstratError), trio.move_on_after(_GIT_SECONDS):
+            shared, _, _ = await self._files.run(directory, protected_paths.shared_with, directory, self.closed)
             self._registry.note_git(directory, shared)
 
     async def find_all_git(self) -> None:
         """Do that for all agents that haven't ended, as a daemon starts; a slow disk leaves some to their turns' starts."""
         agents = self._registry.agents
         directories = {agent.workspace for agent in agents if agent.clone is None and agent.phase != Phase.ENDED}
-        found: dict[str, tuple[str, ...]] = {}
-
-        def find() -> None:
+        async with trio.open_nursery() as nursery:
             for directory in directories:
-                with suppress(SubstratError):
-                    found[directory] = protected_paths.shared_with(directory, self.closed)[0]
-
-        with trio.move_on_after(_GIT_SECONDS):
-            await trio.to_thread.run_sync(find, abandon_on_cancel=True)
-        for directory, shared in found.copy().items():
-            self._registry.note_git(directory, shared)
+                nursery.start_soon(self.find_git, directory)
 
     async def protect(self, agent: Agent, holder: str) -> tuple[ProtectedPaths, tuple[Found, ...]]:
         """Scan a workspace, create placeholders for the missing paths, and take fingerprints of all.
@@ -124,42 +146,31 @@ class WorkspaceProtector:
         if agent.clone is None:
             self._registry.note_git(agent.workspace, shared, agent.id)
         self.placeholders.keep(holder, (agent.host_directory, *shared, *writable(agent)))
-        found, noted = await trio.to_thread.run_sync(self._scan_and_note, agent, shared, own, self._further(agent))
+        await self.placeholders.settle(holder)
+        place = agent.workspace
+        found, noted = await self._files.run(place, _scanned, agent, self._search(agent, shared, own))
         roots = _roots(agent, shared)
         if not self._borrowed.are_known(roots):
-            borrowed = await trio.to_thread.run_sync(borrowed_in, found, self._borrowed.allowed)
-            self._borrowed.note(roots, borrowed)
-        made = self.placeholders.make((*found.missing, *found.keepers))
+            self._borrowed.note(roots, await self._files.run(place, borrowed_in, found, self.borrowing))
+        made = await self.placeholders.make(place, (*found.missing, *found.keepers))
         missing = tuple(path for path in made if path not in found.keepers)
-        inodes = {path: number for path in missing if (number := inode(path)) is not None}
-        found = msgspec.structs.replace(found, missing=missing, noted={}, inodes={**found.inodes, **inodes})
-        contents = await trio.to_thread.run_sync(_contents, agent, found)
+        found = msgspec.structs.replace(found, missing=missing, noted={})
+        inodes, contents = await self._files.run(place, _as_at_start, agent, found)
+        found = msgspec.structs.replace(found, inodes={**found.inodes, **inodes})
         untold = [Found(agent.workspace, refused)] if refused is not None else []
         settings = (Found(name, text, digest=WORDS) for name, text in found.unprotectable)
         return msgspec.structs.replace(found, contents=contents), (*noted, *untold, *settings)
 
     async def scan(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> ProtectedPaths:
         """Return the protected paths of an agent's workspace; raises `WorkspaceUnusable`."""
-        return await trio.to_thread.run_sync(self._scan, agent, shared, own, self._further(agent))
+        return await self._files.run(agent.workspace, Search.scan, self._search(agent, shared, own))
 
-    def _scan_and_note(
-        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
-    ) -> tuple[ProtectedPaths, list[Found]]:
-        found = self._scan(agent, shared, own, further)
-        return found, [_noted(agent, found, text, Budget()) for text in found.notes]
-
-    def _scan(
-        self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...], further: tuple[str, ...]
-    ) -> ProtectedPaths:
-        home = self._user.home
-        configs = git_programs.user_configs(home, self._environ.get("XDG_CONFIG_HOME"))
-        # An agent's `~/.cache`, `~/.cursor` and chat lie there, and it learns their paths from its own mount table.
-        private = (os.path.realpath(self._layout.state), os.path.realpath(self._user.place(CURSOR.places.chats)))
+    def _search(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> Search:
+        configs = git_programs.user_configs(self._user.home, self._environ.get("XDG_CONFIG_HOME"))
+        private = (self._layout.state, self._user.place(CURSOR.places.chats))
         # In a clone nothing is protected: nothing of the host's runs there, and what lands is looked at before.
-        roots = (agent.workspace, *further) if agent.clone is None else further
-        if not roots:
-            return ProtectedPaths()
-        return workspace_scan.scan(roots[0], shared, own, roots[1:], user_configs=configs, private=private)
+        roots = (*((agent.workspace,) if agent.clone is None else ()), *self._further(agent))
+        return Search(roots, shared, own, configs, private)
 
     def _further(self, agent: Agent) -> tuple[str, ...]:
         """Return further directories to scan: the agent's writable binds, and other agents' workspaces in its reach.
@@ -173,18 +184,15 @@ class WorkspaceProtector:
         """Return the git directories elsewhere of an agent's workspace (`protected_paths.shared_with`)."""
         if agent.clone is not None:
             return (), (), None
-        return await trio.to_thread.run_sync(protected_paths.shared_with, agent.workspace, self.closed)
+        return await self._files.run(agent.workspace, protected_paths.shared_with, agent.workspace, self.closed)
 
     async def unfinished(self, agent: Agent) -> dict[str, int]:
         """Return the inodes of what tells of git's unfinished work in a workspace, by path; a slow disk has none."""
-        with trio.move_on_after(_GIT_SECONDS):
-            return await trio.to_thread.run_sync(self._unfinished, agent, abandon_on_cancel=True)
+        with suppress(NoAnswer), trio.move_on_after(_GIT_SECONDS):
+            shared, own, _ = await self.shared_with(agent)
+            directories = own or shared or (f"{agent.host_directory}/.git",)
+            return await self._files.run(agent.host_directory, leftovers.read, directories)
         return {}
-
-    def _unfinished(self, agent: Agent) -> dict[str, int]:
-        found = protected_paths.shared_with(agent.workspace, self.closed) if agent.clone is None else ((), (), None)
-        shared, own, _ = found
-        return leftovers.read(own or shared or (f"{agent.host_directory}/.git",))
 
     async def remove_locks(self, agent: Agent, before: Mapping[str, int] | None) -> list[str]:
         """Remove the locks of git's that were made since a turn's start, once its processes are gone, and return them.
@@ -196,10 +204,14 @@ class WorkspaceProtector:
         after = await self.unfinished(agent) if before is not None else {}
         removed: list[str] = []
         for lock in git_leftovers.new_locks(before or {}, after):
-            remove = partial(leftovers.remove, lock, after[lock], agent.host_directory, self._registry.points)
-            with suppress(OSError), trio.move_on_after(_LOCK_SECONDS):  # a lock that stays is told as unfinished work
-                while not await trio.to_thread.run_sync(remove):  # noqa: ASYNC110 - a git doesn't say when it ends
+            place = agent.host_directory
+            # A lock that stays is told as unfinished work.
+            with suppress(OSError, NoAnswer), trio.move_on_after(_LOCK_SECONDS):
+                self._registry.points.before("lock removed")
+                # A git doesn't say when it ends.
+                while not await self._files.run(place, leftovers.remove, lock, after[lock], place):  # noqa: ASYNC110
                     await trio.sleep(_LOCK_PAUSE)
+                self._registry.points.after("lock removed")
                 removed.append(lock)
         return removed
 
@@ -209,26 +221,33 @@ class WorkspaceProtector:
         Returns:
             A finding about all obeyed paths that were changed, and findings about paths that can't be protected.
         """
-        return await trio.to_thread.run_sync(self._find_changes, agent, before, self._further(agent))
-
-    def _find_changes(
-        self, agent: Agent, before: ProtectedPaths, further: tuple[str, ...]
-    ) -> tuple[list[Found], list[Found]]:
+        search = self._search(agent, before.git_dirs, before.own_git_dirs)
         try:
-            after = self._scan(agent, before.git_dirs, before.own_git_dirs, further)
+            return await self._files.run(agent.workspace, _changes, agent, before, search)
         except WorkspaceUnusable as problem:
             return [Found(agent.workspace, problem.message)], []
-        paths = protected_paths.changes(before, after)
-        paths += (one for one in _written_since(agent, before, after) if one not in paths)
-        changed = [_changed(agent, before, after, paths)] if paths else []
-        told = set(paths)
-        # The agent may have written to what can't be protected, whatever a person has accepted before.
-        noted = [
-            _noted(agent, after, text, Budget())
-            for text, files in after.noted.items()
-            if not all(one in told or protected_paths.is_below(one, told) for one in files)
-        ]
-        return changed, noted
+
+
+def _scanned(agent: Agent, search: Search) -> tuple[ProtectedPaths, list[Found]]:
+    """Return the protected paths of a workspace, and the findings about those that can't be protected."""
+    found = search.scan()
+    return found, [_noted(agent, found, text, Budget()) for text in found.notes]
+
+
+def _changes(agent: Agent, before: ProtectedPaths, search: Search) -> tuple[list[Found], list[Found]]:
+    """Return a finding about all obeyed paths that were changed, and findings about paths that can't be protected."""
+    after = search.scan()
+    paths = protected_paths.changes(before, after)
+    paths += (one for one in _written_since(agent, before, after) if one not in paths)
+    changed = [_changed(agent, before, after, paths)] if paths else []
+    told = set(paths)
+    # The agent may have written to what can't be protected, whatever a person has accepted before.
+    noted = [
+        _noted(agent, after, text, Budget())
+        for text, files in after.noted.items()
+        if not all(one in told or protected_paths.is_below(one, told) for one in files)
+    ]
+    return changed, noted
 
 
 def _written_since(agent: Agent, before: ProtectedPaths, after: ProtectedPaths) -> list[str]:
@@ -258,11 +277,12 @@ def _noted(agent: Agent, protected: ProtectedPaths, text: str, budget: Budget) -
     return found_in(agent.workspace, text, protected.noted[text], roots_of(agent), budget)
 
 
-def _contents(agent: Agent, protected: ProtectedPaths) -> dict[str, str]:
-    """Return fingerprints of the paths that are read-only or placeholders, as far as they can be compared."""
+def _as_at_start(agent: Agent, protected: ProtectedPaths) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the inodes of the placeholders, and fingerprints of all that is read-only, as far as it can be compared."""
     roots = roots_of(agent)
+    inodes = {path: number for path in protected.missing if (number := inode(path)) is not None}
     paths = (*protected.read_only, *protected.missing)
-    return {path: found for path in paths if (found := content(protected, path, roots)) is not None}
+    return inodes, {path: found for path in paths if (found := content(protected, path, roots)) is not None}
 
 
 def _roots(agent: Agent, shared: tuple[str, ...]) -> tuple[str, ...]:

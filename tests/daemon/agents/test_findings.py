@@ -16,10 +16,10 @@ from substrat.errors import DescriptorsUsedUp, NotFound, Refused
 class Desk:
     """An agent with a file in its workspace that is found again and again."""
 
-    def __init__(self, agents, directory):
-        self.agents = agents
+    def __init__(self, agents, files, directory):
+        self.agents, self.files = agents, files
         agents.spawn("anna")
-        self.findings = Findings(agents.registry)
+        self.findings = Findings(agents.registry, files)
         self.file = directory / "evil"
         self.file.write_text("one")
 
@@ -49,8 +49,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(agents, tmp_path):
-    return Desk(agents, tmp_path)
+def desk(agents, files, tmp_path):
+    return Desk(agents, files, tmp_path)
 
 
 def test_paths_are_listed_as_far_as_there_is_room():
@@ -144,7 +144,7 @@ async def test_an_acceptance_outlives_the_daemon_and_an_older_ones_is_asked_for_
     desk.find()
     await desk.accept()
     desk.agents.open()
-    desk.findings = Findings(desk.agents.registry)
+    desk.findings = Findings(desk.agents.registry, desk.files)
     assert not desk.find()
     with desk.agents.store.transaction():
         desk.agents.store._db.execute("UPDATE findings SET digest = NULL, files = '[]'")
@@ -190,7 +190,7 @@ async def test_the_newest_of_an_agents_closed_findings_can_open_again_and_the_ot
     assert [one.number for one in desk.agents.store.closed_findings()] == [2, 3]
     for number, opened in ((0, []), (1, [2]), (2, [3])):
         desk.agents.open()
-        desk.findings = Findings(desk.agents.registry)
+        desk.findings = Findings(desk.agents.registry, desk.files)
         desk.file.with_name(f"kept{number}").replace(desk.file)
         await desk.findings.look_again()
         assert desk.numbers == opened
@@ -218,7 +218,7 @@ async def test_a_look_without_descriptors_is_taken_again_at_the_next_change(desk
     failed = trio.Event()
 
     def short(*_):
-        trio.from_thread.run_sync(failed.set)
+        failed.set()
         raise DescriptorsUsedUp("none is left")
 
     with monkeypatch.context() as patched:
@@ -231,7 +231,12 @@ async def test_a_look_without_descriptors_is_taken_again_at_the_next_change(desk
 
 async def test_the_directory_of_a_finding_is_watched_no_longer_than_its_agent_is_there(desk, nursery, monkeypatch):
     watched, forgotten = trio.Event(), trio.Event()
-    monkeypatch.setattr(EntryWatcher, "watch", lambda *_: watched.set() or 1)
+
+    async def watch(*_):
+        watched.set()
+        return {"": 1}
+
+    monkeypatch.setattr(EntryWatcher, "watch", watch)
     monkeypatch.setattr(EntryWatcher, "forget", lambda *_: forgotten.set())
     nursery.start_soon(desk.findings.run)
     await wait_all_tasks_blocked()

@@ -16,6 +16,7 @@ import trio
 from substrat.core.programs.cursor.command_line import chats_folder
 from substrat.daemon.chats.reader import Chats
 from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing
+from tests.support.files_here import FilesHere
 
 WORKSPACE = "/work space/ü"
 
@@ -39,7 +40,7 @@ def chats(tmp_path, bubblewrap):
     user = SimpleNamespace(home=str(tmp_path), place=lambda path: str(tmp_path / path))
     sandboxes: Any = SimpleNamespace(user=user, preparer=preparer)
     sessions: Any = SimpleNamespace(own_chats=lambda _workspace: {})
-    return Chats(sandboxes, sessions)
+    return Chats(FilesHere(), sandboxes, sessions)
 
 
 def listed(chats):

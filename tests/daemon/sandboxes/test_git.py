@@ -14,7 +14,7 @@ from substrat.daemon.workspaces.workspace_scan import scan
 from tests.daemon.workspaces.repositories import git
 
 
-async def test_git_on_an_errand_executes_nothing_that_a_repository_names(repository, bubblewrap):
+async def test_git_on_an_errand_executes_nothing_that_a_repository_names(repository, files, bubblewrap):
     """Its configuration is as hostile as it can be; any program that it names leaves a mark."""
     (repository / ".cursor").mkdir()
     (repository / ".cursor" / "mcp.json").write_text("{}")
@@ -35,7 +35,7 @@ async def test_git_on_an_errand_executes_nothing_that_a_repository_names(reposit
     seen = scan(str(repository))
     placeholders.make_all(seen.missing)
     before = config.read_bytes()
-    await forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
+    await forget_size(files, bubblewrap, str(repository), ".cursor/mcp.json", seen)
     assert not (repository / ".git" / "MARK").exists()
     assert config.read_bytes() == before
     # The control: git on the host runs the program, which doesn't answer, so git fails.
@@ -53,7 +53,7 @@ def remembered(repository, monkeypatch):
     runs, run = [], oneshot.run
 
     async def counted(*arguments, **more):
-        runs.append(arguments)
+        runs.append(more)
         return await run(*arguments, **more)
 
     monkeypatch.setattr(oneshot, "run", counted)
@@ -84,15 +84,15 @@ def too_large(path):
 @pytest.mark.parametrize(
     "spoil", [a_fifo, a_link_to_a_fifo, a_directory, too_large, os.unlink], ids=lambda kind: kind.__name__
 )
-async def test_git_is_not_asked_where_the_index_or_head_is_no_file_of_bearable_size(remembered, spoil, name):
+async def test_git_is_not_asked_where_the_index_or_head_is_no_file_of_bearable_size(remembered, files, spoil, name):
     repository, seen, runs = remembered
     spoil(repository / ".git" / name)
-    await forget_size(host.Bubblewrap("/nonexistent", (0, 8, 0)), str(repository), ".cursor/mcp.json", seen)
+    await forget_size(files, host.Bubblewrap("/nonexistent", (0, 8, 0)), str(repository), ".cursor/mcp.json", seen)
     assert runs == []
 
 
 @pytest.mark.parametrize("name", ["packed-refs", "objects/info/alternates"])
-async def test_git_that_is_held_up_elsewhere_is_not_waited_for_long(remembered, bubblewrap, monkeypatch, name):
+async def test_git_that_is_held_up_elsewhere_is_not_waited_for_long(remembered, files, bubblewrap, monkeypatch, name):
     repository, seen, runs = remembered
     monkeypatch.setattr("substrat.daemon.sandboxes.git._INDEX_PATIENCE_S", 0.3)
     place = repository / ".git" / name
@@ -100,5 +100,5 @@ async def test_git_that_is_held_up_elsewhere_is_not_waited_for_long(remembered, 
     place.parent.mkdir(exist_ok=True)
     os.mkfifo(place)
     placeholders.make_all(seen.missing)
-    await forget_size(bubblewrap, str(repository), ".cursor/mcp.json", seen)
-    assert [run[-1] for run in runs] == [0.3]
+    await forget_size(files, bubblewrap, str(repository), ".cursor/mcp.json", seen)
+    assert [run["seconds"] for run in runs] == [0.3]

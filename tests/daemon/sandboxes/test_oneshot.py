@@ -14,11 +14,12 @@ from sandbox.spec import Bind
 from substrat.daemon.kernel import helper
 from substrat.daemon.sandboxes import oneshot
 from substrat.errors import SandboxFailed
+from tests.support.files_here import FilesHere
 from tests.support.waiting import wait_until
 
 
 def run(bubblewrap, script, *shows):
-    return trio.run(oneshot.run, bubblewrap, ("/bin/sh", "-c", script), shows, "/")
+    return trio.run(oneshot.run, FilesHere(), bubblewrap, ("/bin/sh", "-c", script), shows, "/")
 
 
 def test_it_says_what_came_of_it(bubblewrap):
@@ -84,7 +85,7 @@ async def test_one_that_outlives_its_caller_comes_to_its_end(bubblewrap, tmp_pat
     shown = Bind(str(tmp_path), "/s", writable=True)
     command = ("/bin/sh", "-c", "touch /s/begun; sleep 0.5; touch /s/ended")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(oneshot.run, bubblewrap, command, (shown,), "/", outlives=True))
+        nursery.start_soon(partial(oneshot.run, FilesHere(), bubblewrap, command, (shown,), "/", outlives=True))
         while not (tmp_path / "begun").exists():  # noqa: ASYNC110 - files have no event
             await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
@@ -114,7 +115,7 @@ async def test_one_whose_outer_process_is_stopped_ends_all_the_same(bubblewrap, 
 
     async def refusal():
         with pytest.raises(SandboxFailed) as caught:
-            await oneshot.run(bubblewrap, ("/bin/sh", "-c", script.replace("{}", mark)), (), "/", seconds=1)
+            await oneshot.run(FilesHere(), bubblewrap, ("/bin/sh", "-c", script.replace("{}", mark)), (), "/", seconds=1)
         return str(caught.value)
 
     async with trio.open_nursery() as nursery:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from substrat.daemon.failpoints import Failpoints
 from substrat.daemon.kernel import procfs
 from substrat.daemon.workspaces import leftovers
 from tests.support.waiting import wait_until
@@ -26,7 +25,7 @@ def repository(tmp_path):
 def remove(top):
     found = leftovers.read([f"{top}/.git"])
     lock = f"{top}/.git/index.lock"
-    return leftovers.remove(lock, found[lock], str(top), Failpoints({}))
+    return leftovers.remove(lock, found[lock], str(top))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +78,7 @@ def test_odd_locks_stay(repository, tmp_path):
 
     def is_refused(inode):
         try:
-            assert not leftovers.remove(str(lock), inode, str(repository), Failpoints({}))
+            assert not leftovers.remove(str(lock), inode, str(repository))
         except FileExistsError:
             return True
         return False  # another git of this machine counted for a moment

@@ -39,8 +39,8 @@ class Broken:
 
 
 @pytest.fixture
-async def protection(agents):
-    with closing(Protection(agents.registry, Placeholders(agents.registry))) as made:
+async def protection(agents, files):
+    with closing(Protection(agents.registry, files, Placeholders(agents.registry, files))) as made:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.run)
             yield made
@@ -53,10 +53,11 @@ async def test_a_sandbox_that_cannot_be_looked_at_is_ended_and_the_others_stay_p
     for name in ("one", "two"):  # the second: the task that looks is still there
         broken: Any = Broken()
         sandbox = ProtectedSandbox(name, agents.agent("anna").id, None, guard, (), broken, lambda *_: None)
-        with trio.fail_after(10), protection.protecting(sandbox):
-            (tmp_path / ".envrc").write_text("x")
-            (tmp_path / ".envrc").unlink()
-            await broken.ended.wait()
+        with trio.fail_after(10):
+            async with protection.protecting(sandbox):
+                (tmp_path / ".envrc").write_text("x")
+                (tmp_path / ".envrc").unlink()
+                await broken.ended.wait()
 
 
 @pytest.fixture
@@ -114,8 +115,9 @@ async def protect(agents, protection, held, done):
     """Protect a path of the sandbox of anna's turn, as the next daemon does, until something is done."""
     agent, turn, guard = agents.agent("anna").id, agents.turn("anna").id, ProtectedPaths(missing=(PATH,))
     sandbox = ProtectedSandbox(turn, agent, turn, guard, (), held, lambda *_: None)
-    with trio.fail_after(10), protection.protecting(sandbox, adopted=True):
-        await done.wait()
+    with trio.fail_after(10):
+        async with protection.protecting(sandbox, adopted=True):
+            await done.wait()
 
 
 @pytest.mark.parametrize("is_stopped", [True, False], ids=["to the last process", "of which processes still run"])
@@ -127,7 +129,7 @@ async def test_a_replaced_path_is_told_unless_the_turn_was_frozen_before(
     agents.begin("anna")
     gone = [PATH]
     monkeypatch.setattr(treated, "lost", lambda *_: [gone.pop()] if gone else [])
-    monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], False, {}))
+    monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], False, {}, {}))
     if is_before:
         agents.supervisor.freeze("anna")
     act = partial(agents.supervisor.resume, "anna", None) if is_before else partial(agents.supervisor.freeze, "anna")
@@ -142,7 +144,7 @@ async def test_a_replaced_path_is_told_unless_the_turn_was_frozen_before(
 async def test_a_frozen_turn_that_is_ended_keeps_the_paths_for_which_it_was_frozen(agents, protection, pid, monkeypatch):
     freeze(agents, "anna", "/w/.vscode")
     monkeypatch.setattr(treated, "lost", lambda *_: [])
-    monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], True, {}))
+    monkeypatch.setattr(treated, "look", lambda *_: Look([PATH], True, {}, {}))
     monkeypatch.setattr(treated, "replaced", lambda _: [PATH])
     held: Any = Held(pid)
     await protect(agents, protection, held, held.ended)
@@ -155,7 +157,7 @@ async def test_more_paths_than_an_urgent_commit_may_write_are_told_as_the_worksp
     agents.spawn("anna", "go")
     agents.begin("anna")
     monkeypatch.setattr(treated, "lost", lambda *_: [])
-    monkeypatch.setattr(treated, "look", lambda *_: Look(many, False, {}))
+    monkeypatch.setattr(treated, "look", lambda *_: Look(many, False, {}, {}))
     monkeypatch.setattr(treated, "replaced", lambda _: many)
     held: Any = Held(pid)
     await protect(agents, protection, held, held.released)

@@ -21,12 +21,12 @@ from tests.support.waiting import wait_until
 class Turns:
     """The looks of an agent's turns, and what a person is asked."""
 
-    def __init__(self, agents, directory):
-        self.agents, self.findings = agents, Findings(agents.registry)
+    def __init__(self, agents, files, directory):
+        self.agents, self.findings = agents, Findings(agents.registry, files)
         agents.spawn("anna", "go", workspace=str(directory / "work"))
         layout = Layout(str(directory / "state"), str(directory / "run"))
         user = User("me", os.geteuid(), os.getegid(), str(directory / "home"))
-        self.protector = WorkspaceProtector(agents.registry, layout, user, {})
+        self.protector = WorkspaceProtector(agents.registry, files, layout, user, {})
 
     @property
     def agent(self):
@@ -39,8 +39,7 @@ class Turns:
         work()
         changed, noted = await self.protector.find_changes(self.agent, before)
         self.findings.record(self.agent.id, None, (*changed, *noted))
-        self.protector.placeholders.release("a turn")
-        self.protector.placeholders.remove_unneeded()
+        await self.protector.placeholders.release("a turn")
         return [finding.text for finding in self.agent.findings]
 
     async def accept(self):
@@ -48,13 +47,13 @@ class Turns:
 
 
 @pytest.fixture
-def turns(agents, work, tmp_path, monkeypatch):
+def turns(agents, files, work, tmp_path, monkeypatch):
     """In a workspace with six repositories more than are protected."""
     git(work, "init", "-q")
     for number in range(9):
         git(work, "init", "-q", work / f"r{number}")
     monkeypatch.setattr(workspace_scan, "Bounds", lambda: Bounds(writable=1, git_mounts=4, seconds=60.0))
-    return Turns(agents, tmp_path)
+    return Turns(agents, files, tmp_path)
 
 
 def write_hooks(work):
@@ -147,7 +146,9 @@ async def test_a_sandbox_has_a_placeholder_within_its_reach_that_is_newer_than_i
     (path,) = replaced(before)
     monkeypatch.chdir(place)
     sandbox = ProtectedSandbox("", "", None, before, roots_of(turns.agent), WatchedExec(), lambda *_: None)
-    assert look(sandbox, [path], os.getpid()) == ([], True, {path: before.contents[path]})
+    assert look(before, sandbox.roots, [path], os.getpid()) == (
+        [], True, {path: before.contents[path]}, {path: os.lstat(path).st_ino},
+    )  # fmt: skip
 
 
 async def test_one_file_that_is_too_large_keeps_no_other_from_being_compared(turns, work):
@@ -157,5 +158,5 @@ async def test_one_file_that_is_too_large_keeps_no_other_from_being_compared(tur
     large.touch()
     os.truncate(large, 17 << 20)
     before, _ = await turns.protector.protect(turns.agent, "a turn")
-    turns.protector.placeholders.release("a turn")
+    await turns.protector.placeholders.release("a turn")
     assert {*before.read_only, *before.missing} - before.contents.keys() == {str(work / ".envrc")}
