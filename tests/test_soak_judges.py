@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from substrat.core.agents import prompts
-from substrat.daemon.kernel.inotify import EntryWatcher
+from substrat.daemon.kernel.inotify import EntryWatcher, watch_names
 from tests.support.cases import each
 
 SPAWNED = {"kind": "agent:spawned", "agent": "1", "text": "a1 in /w", "cursor": 1}
@@ -87,6 +87,6 @@ def test_a_finding_excuses_one_watch_of_its_directory(figures, tmp_path):
     before = figures.watches(os.getpid(), excused).total()
     with closing(EntryWatcher()) as findings, closing(EntryWatcher()) as leaking:
         for watcher, place in ((findings, tmp_path), (leaking, tmp_path), (findings, tmp_path / "other")):
-            watcher.watch(str(place))
+            watch_names((str(place),), watcher._fd)
             counted.append(figures.watches(os.getpid(), excused).total() - before)
     assert counted == [0, 1, 2]

@@ -34,6 +34,8 @@ from substrat.daemon.clones.keeping import Keeping
 from substrat.daemon.clones.making import Making
 from substrat.daemon.clones.repository import Repositories
 from substrat.daemon.failpoints import Failpoints
+from substrat.daemon.kernel import file_server
+from substrat.daemon.kernel.files import Files
 from substrat.daemon.sandboxes.person_git import PersonGit
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.state.trash import Trash
@@ -56,7 +58,7 @@ class _Parts:
     """The daemon's parts that work on clones."""
 
     def __init__(self, root: str) -> None:
-        found = host.find_bubblewrap()
+        found, files = host.find_bubblewrap(), Files(file_server.start())
 
         async def bubblewrap() -> Any:
             return found
@@ -68,10 +70,13 @@ class _Parts:
             return PersonGit()
 
         registry: Any = SimpleNamespace(config=Config(), now=time.time, points=Failpoints({}))
-        repositories, layout = Repositories(GitSandbox(bubblewrap, nothing_hidden), Borrowing(())), Layout(root, root)
+        repositories, layout = (
+            Repositories(GitSandbox(files, bubblewrap, nothing_hidden), lambda: Borrowing(())),
+            Layout(root, root),
+        )
         self.keeping = Keeping(registry, repositories, layout, root)
         trash = Trash(f"{root}/trash", lambda: None)
-        state: Any = SimpleNamespace(registry=registry, layout=layout, trash=trash)
+        state: Any = SimpleNamespace(registry=registry, layout=layout, trash=trash, files=files)
         unused: Any = None
         person: Any = SimpleNamespace(read=no_settings)
         self.making = Making(

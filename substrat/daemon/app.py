@@ -35,6 +35,7 @@ from substrat.daemon.families.families import Families
 from substrat.daemon.families.mcp_tools import ToolCalls
 from substrat.daemon.kernel import limits, sandbox_process, sockets
 from substrat.daemon.kernel.clocks import WallAlarm, steady
+from substrat.daemon.kernel.files import Files
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.sandboxes.sandboxes import Sandboxes
 from substrat.daemon.servers.agent import AgentServer
@@ -46,7 +47,6 @@ from substrat.daemon.state import backup, damaged_files, own_files, quarantine, 
 from substrat.daemon.state.database import StateDamaged, bytes_to_check, damaged_state
 from substrat.daemon.state.events import DaemonEvent, Journal
 from substrat.daemon.state.store import Store
-from substrat.daemon.state.storing import until_stored
 from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns import without_records
 from substrat.daemon.turns.exec import ExecSessions
@@ -57,6 +57,7 @@ from substrat.errors import ConfigInvalid, DaemonAlreadyRunning, StateUnusable, 
 from substrat.notify import Notifier
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
 
     from substrat.config import Config
@@ -84,6 +85,7 @@ class DaemonSettings(NamedTuple):
         config_path: its configuration file.
         config: the file's contents.
         environ: its environment.
+        file_server: the connection to the server of file workers.
         begin_anew: whether a damaged database is set aside, and its copy or a new one takes its place.
     """
 
@@ -91,6 +93,7 @@ class DaemonSettings(NamedTuple):
     config_path: str
     config: Config
     environ: dict[str, str]
+    file_server: socket.socket
     begin_anew: bool = False
 
 
@@ -120,6 +123,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         async with trio.open_nursery() as nursery:
             services = _build(settings, store, watcher, timer, nursery)
             undo.callback(services.sandboxes.protection.close)
+            undo.callback(services.state.files.close)
             registry, points = services.registry, services.registry.points
             nursery.start_soon(watcher.deliver)
             await nursery.start(_obey_signals, settings, services, notifier)
@@ -147,13 +151,15 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
     journal, trash = Journal(store, _stdout_finder(store, layout), timer.now), Trash(layout.trash, sweep_wanted.set)
     running, user = RunningTurns(layout, trash, points), User.current(environ)
     registry = Registry(store, journal, settings.config, timer.now, steady, points, timer.ring_at, running)
+    files = Files(settings.file_server)
     state = State(
-        environ=environ, layout=layout, registry=registry, findings=Findings(registry), trash=trash, watcher=watcher
-    )
+        environ=environ, layout=layout, registry=registry, findings=Findings(registry, files), trash=trash,
+        watcher=watcher, files=files,
+    )  # fmt: skip
     disk_gate = DiskGate(layout.state, timer.now, timer.ring_at)
-    families = Families(registry, disk_gate, Logins(user.home, environ).of)
+    families = Families(registry, files, disk_gate, Logins(user.home, environ).of)
     sandboxes = Sandboxes(state, user)
-    chats = Chats(sandboxes, Sessions(state, sandboxes))
+    chats = Chats(files, sandboxes, Sessions(state, sandboxes))
     agents = Agents(registry, chats.sessions, sandboxes.networks, sandboxes.preparer.leave_out)
     serve_agent = AgentServer(
         points,
@@ -199,6 +205,7 @@ async def _begin(services: Services, nursery: trio.Nursery) -> None:
     nursery.start_soon(turns.disk_watch.run)
     services.bell.look_at_all()
     nursery.start_soon(services.bell.run)
+    nursery.start_soon(services.families.targets.run)
 
 
 def _ring(services: Services) -> None:
@@ -216,13 +223,9 @@ def _say_ready(notifier: Notifier, registry: Registry, layout: Layout) -> None:
 
 
 def _tidy_up(services: Services, nursery: trio.Nursery) -> None:
-    """Remove the remains of a daemon that was killed; on a full disk, as soon as there is room."""
+    """Remove the remains of a daemon that was killed."""
     services.exec_sessions.end_those_before()
-    placeholders = services.sandboxes.preparer.protector.placeholders
-    try:
-        placeholders.remove_unneeded()
-    except StorageFailed:
-        nursery.start_soon(until_stored, placeholders.remove_unneeded)
+    nursery.start_soon(services.sandboxes.preparer.protector.placeholders.remove_unneeded)
     turns = (agent.turn for agent in services.registry.agents)
     services.sandboxes.cgroups.sweep({turn.id for turn in turns if turn is not None and turn.outcome is None})
 

@@ -35,6 +35,7 @@ from substrat.daemon.state.store import Store
 from substrat.daemon.workspaces.user import User
 from tests.daemon.workspaces.repositories import git
 from tests.support import database
+from tests.support.files_here import FilesHere
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,11 @@ def bubblewrap():
     if found is None or host.sandbox_obstacle(found) is not None:
         pytest.skip("no sandbox can be made here")
     return found
+
+
+@pytest.fixture
+def files():
+    return FilesHere()
 
 
 @pytest.fixture
@@ -217,7 +223,7 @@ class AgentsFixture:
             self.runner,
         )
         disk_gate = DiskGate("/state", self.clock, wake_at, self.free, lambda: None)
-        self.families = Families(self.registry, disk_gate, self.logins.of)
+        self.families = Families(self.registry, FilesHere(), disk_gate, self.logins.of)
         self.admission = self.families.admission
         self.book = Accounting(self.registry, self.runner, self.runner.leave_out)
         self.supervisor = AgentRequests(self.registry, self.runner)

@@ -160,12 +160,12 @@ def test_output_that_was_cut_is_told(daemon, until):
     os.truncate(directory / "stdout", 0)
     os.truncate(other / "stdout", 10)
     daemon.start()
-    (work / "go").touch()
-    assert daemon.wait("bert")["turn"]["result"] == "freed"
     for name, size in (("anna", 0), ("carl", 10)):
-        daemon.wait(name)
+        until(lambda name=name: daemon.events(name, "turn:output-truncated"), "the cut")
         (event,) = daemon.events(name, "turn:output-truncated")
         assert f"to {size} bytes" in event["text"]
+    (work / "go").touch()
+    assert daemon.wait("bert")["turn"]["result"] == "freed"
 
 
 ROWS = [

@@ -103,15 +103,14 @@ class CheckRoom:
 
     async def _check(self, agent: Agent, clone: Clone, place: str, commit: str, command: str) -> Check:
         bubblewrap, config = await self._sandboxes.preparer.machine.find_bubblewrap(), self._state.registry.config.clone
-        objects = await trio.to_thread.run_sync(
-            clone_mounts.find_objects, clone, self._sandboxes.preparer.protector.borrowing
-        )
-        lent = (Tmpfs("/run", 1 << 20), *clone_mounts.object_mounts(objects, f"{self._state.layout.trees}/empty"))
+        borrowing, empty = self._sandboxes.preparer.protector.borrowing, f"{self._state.layout.trees}/empty"
+        objects, shown = await self._state.files.run(clone.repository, clone_mounts.find_lent, clone, borrowing, empty)
+        lent = (Tmpfs("/run", 1 << 20), *shown)
         is_set_up = config.check_room == "setup"
         files, why_empty = _empty(clone, place), None
         if not is_set_up:
             files, why_empty = await self._files(bubblewrap, clone, place, lent)
-        line = ("/bin/sh", "-c", _PUT, "sh", commit, *(shown for shown, _ in clone_mounts.shown_objects(objects)))
+        line = ("/bin/sh", "-c", _PUT, "sh", commit, *(place for place, _ in clone_mounts.shown_objects(objects)))
         lfs = (await self._sandboxes.preparer.person.read(agent)).lfs
         variables = {
             "PATH": self._path(), "GIT_LFS_SKIP_DOWNLOAD_ERRORS": "1",
@@ -218,8 +217,9 @@ class CheckRoom:
         try:
             unreadable = await self._sandboxes.preparer.unreadable.paths()
             done = await oneshot.run(
-                bubblewrap, line, mounts, workdir, unreadable, seconds, limits=limits, variables=variables
-            )
+                self._state.files, bubblewrap, line, mounts, workdir,
+                unreadable=unreadable, seconds=seconds, limits=limits, variables=variables,
+            )  # fmt: skip
         except TookTooLong as late:
             return None, late.output
         return done.status, done.output

@@ -11,7 +11,6 @@ import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
-import trio
 
 from substrat.core.workspaces import drivers, landing_outcome
 from substrat.core.workspaces import landing as decisions
@@ -76,9 +75,9 @@ class Checkouts:
         """
         if clone.kept.head is None:
             raise Refused(f"{clone.name} has no kept commit yet: that happens at the end of a turn")
-        path = await trio.to_thread.run_sync(self._checked, directory)
-        head = clone.kept.head
-        has_begun = not await trio.to_thread.run_sync(_is_free, path)
+        files, head = self._repositories.sandbox.files, clone.kept.head
+        path = await self._checked(directory)
+        has_begun = not await files.run(path, _is_free, path)
         if has_begun and not await self._host.has_begun(clone, path, head):
             raise Refused(
                 f"{path} is there already, and isn't an empty directory, nor a copy of {head[:12]} that was begun: choose "
@@ -102,26 +101,31 @@ class Checkouts:
             )
         with closures.closing(places, f"a working copy of {clone.name}'s work is made"):
             await self._host.add_worktree(clone, persons.programs, path, head, has_begun=has_begun)
-        lacking = await lfs_objects.pointers((path, drivers.lfs_files(preview.selected, persons.settings)))
+        lacking = await lfs_objects.pointers(files, (path, drivers.lfs_files(preview.selected, persons.settings)))
         return Checkout(
             MADE, path, head, (),
             f"{path} has {clone.name}'s work at {head[:12]}, on no branch; `git -C {shlex.quote(clone.repository)} "
             f"worktree remove {shlex.quote(path)}` removes it" + (f"; {lacking}" if lacking else ""),
         )  # fmt: skip
 
-    def _checked(self, directory: str) -> str:
+    async def _checked(self, directory: str) -> str:
         """Return a directory's physical path; raises if no working copy can be made there, or an agent could write it."""
         if not os.path.isabs(directory) or "\0" in directory:
             raise InvalidParams(f"{directory!r} is no absolute path")
-        parent = os.path.dirname(os.path.abspath(directory))
-        if not os.path.isdir(parent):
+        parent, name = os.path.split(os.path.abspath(directory))
+        real = await self._repositories.sandbox.files.run(parent, _real_directory, parent)
+        if real is None:
             raise Refused(f"{parent} is no directory: make it first, or choose another")
-        path = os.path.join(os.path.realpath(parent), os.path.basename(os.path.abspath(directory)))
+        path = os.path.join(real, name)
         if place := next((place for place in self._own_places() if is_within(path, place)), None):
             raise Refused(f"{path} lies in {place}, which is the daemon's own: choose another directory")
         if writer := next((agent for agent in self._registry.agents if _writes(agent, path)), None):
             raise Refused(f"{path} is where {writer.name} may write: choose a directory outside of agents' workspaces")
         return path
+
+
+def _real_directory(path: str) -> str | None:
+    return os.path.realpath(path) if os.path.isdir(path) else None
 
 
 def _is_free(path: str) -> bool:

@@ -64,8 +64,8 @@ class Clones:
     ) -> None:
         registry, layout, preparer = state.registry, state.layout, sandboxes.preparer
         check_workspace, protector = sandboxes.checks.check_workspace, preparer.protector
-        git = GitSandbox(preparer.machine.find_bubblewrap, preparer.unreadable.paths)
-        self.repositories = repositories = Repositories(git, protector.borrowing)
+        git = GitSandbox(state.files, preparer.machine.find_bubblewrap, preparer.unreadable.paths)
+        self.repositories = repositories = Repositories(git, lambda: protector.borrowing)
         self.wishes = CloneWishes(registry, repositories, layout.trees, check_workspace)
         self.keeping = keeping = Keeping(registry, repositories, layout, sandboxes.user.home)
         self.diffing = Diffing(repositories)

@@ -7,6 +7,7 @@ Each ref is deleted only if it still names the commit that was looked at, by a g
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,7 @@ from substrat.core.workspaces.left_refs import LeftRefs
 from substrat.daemon.clones import refs_look
 from substrat.daemon.clones.pruning import GONE, STAYS, WOULD_GO, is_over
 from substrat.daemon.clones.repository import RefMoved
+from substrat.daemon.kernel.files import NoAnswer
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import NotFound, Refused, SandboxFailed, SubstratError
 
@@ -105,7 +107,7 @@ class Forgetting:
             SandboxFailed: git can't read a repository.
         """
         self._check(names)
-        seen = [one for common in self._known() for one in await self._look(common)]
+        seen = [one for common in await self._known() for one in await self._look(common)]
         known = {word for one in seen for word in (one.left.name, one.agent)}
         if missing := next((name for name in names if name not in known), None):
             listed = "`substratctl clones prune --refs --dry-run` lists those there are"
@@ -140,7 +142,7 @@ class Forgetting:
     async def sweep(self) -> None:
         """Look at the repository that was looked at longest ago, six hours at least, and delete the refs that are due."""
         days, now = self._registry.config.clone.forget_days, trio.current_time()
-        due = [common for common in self._known() if self._looked_at.get(common, -_INTERVAL) + _INTERVAL <= now]
+        due = [common for common in await self._known() if self._looked_at.get(common, -_INTERVAL) + _INTERVAL <= now]
         if not (days and due):
             return
         common = min(due, key=lambda one: self._looked_at.get(one, 0.0))
@@ -157,11 +159,15 @@ class Forgetting:
 
     # Both
 
-    def _known(self) -> list[str]:
-        """Return the git directories in which there may be refs of agents."""
+    async def _known(self) -> list[str]:
+        """Return the git directories in which there may be refs of agents, and that answer."""
         store = self._registry.store
         found = dict.fromkeys((*(one.git_dir for one in store.clones()), *(one.git_dir for one in store.left_refs())))
-        return [common for common in found if os.path.isdir(common)]
+        known: list[str] = []
+        for common in found:
+            with suppress(NoAnswer):
+                known += [common] if await self._repositories.sandbox.files.run(common, os.path.isdir, common) else []
+        return known
 
     async def _look(self, common: str) -> list[_Seen]:
         """Look at the refs of the agents of a repository that are over, and note since when their work has landed."""

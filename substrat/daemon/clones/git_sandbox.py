@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from sandbox.host import Bubblewrap
     from sandbox.spec import Mount
+    from substrat.daemon.kernel.files import Files
     from substrat.daemon.sandboxes.oneshot import OneshotResult
 
 _MEMORY = 2 << 30
@@ -41,6 +42,7 @@ class GitFailed(SandboxFailed):
 class GitSandbox:
     """Runs programs on named mounts."""
 
+    files: Files
     _find_bubblewrap: Callable[[], Awaitable[Bubblewrap]]
     _unreadable: Callable[[], Awaitable[tuple[str, ...]]]
     """Returns the paths of the operating system that are hidden."""
@@ -63,7 +65,7 @@ class GitSandbox:
 
         Raises:
             SandboxFailed: it couldn't be started, took too long or printed too much.
-            WorkspaceUnusable: a mount's source has become a link.
+            WorkspaceUnusable: a mount's source has become a link, or doesn't answer.
         """
         bubblewrap = await self._find_bubblewrap()
         unreadable = await self._unreadable()
@@ -71,7 +73,7 @@ class GitSandbox:
         # A submodule's `core.worktree` names a directory that isn't shown, and git would end for that.
         given = {**({"GIT_WORK_TREE": "/"} if variables and "GIT_DIR" in variables else {}), **(variables or {})}
         return await oneshot.run(
-            bubblewrap, command, mounts, workdir, unreadable, seconds, limits=limits,
+            self.files, bubblewrap, command, mounts, workdir, unreadable=unreadable, seconds=seconds, limits=limits,
             variables={**_ALONE, **tame_git.variables(tame_git.AGENTS), **given}, outlives=outlives,
         )  # fmt: skip
 

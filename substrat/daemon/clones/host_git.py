@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -78,7 +77,8 @@ class HostGit:
         """
         # The main one of the git directory is the one that `.git` lies in.
         placed = (one._replace(path=clone.repository) if one.path == clone.git_dir else one for one in holders)
-        there = [one for one in placed if one.is_locked or await trio.to_thread.run_sync(os.path.lexists, one.path)]
+        files = self._repositories.sandbox.files
+        there = [one for one in placed if one.is_locked or await files.run(one.path, os.path.lexists, one.path)]
         if not there:
             return None
         top, how, _ = there[0]
@@ -87,9 +87,9 @@ class HostGit:
             raise Conflict(f"{how} of {branch} is under way in {top}, and would lose a landing: {status}")
         if len(there) > 1:
             raise Conflict(f"{branch} is held by two working trees, {top} and {there[1].path}: leave it in one of them")
-        if not await trio.to_thread.run_sync(os.path.lexists, top):
+        if not await files.run(top, os.path.lexists, top):
             raise Conflict(f"{branch} is checked out in {top}, which is locked and isn't there: bring its disk back first")
-        found = await trio.to_thread.run_sync(self._repositories.places, top)
+        found = await self._repositories.places(top)
         if (found.top, found.common) != (top, clone.git_dir):
             raise Conflict(
                 f"{top} has {branch} checked out and is no checkout of {clone.git_dir}: `git worktree list` there"
@@ -114,8 +114,8 @@ class HostGit:
             return None
         checkout = places.top
         try:
-            look = partial(git_written.obstacle, places.own, places.common, landing.target)
-            obstacle = await trio.to_thread.run_sync(look)
+            files, look = self._repositories.sandbox.files, git_written.obstacle
+            obstacle = await files.run(checkout, look, places.own, places.common, landing.target)
         except OSError as problem:
             raise Conflict(f"{landing.target} isn't moved in {checkout}: {problem.filename}: {problem.strerror}") from None
         if obstacle is not None:

@@ -229,12 +229,14 @@ class Keeping:
         """Copy the clone's LFS objects to the user's, and return how many are only in the clone."""
         most = self._registry.config.clone.bundle_bytes
         copy = partial(lfs_objects.copy_all, clone.git_dir, f"{clone.tree}/.git", most)
-        return await trio.to_thread.run_sync(copy, abandon_on_cancel=True)
+        return await self._repositories.sandbox.files.run(clone.repository, copy)
 
     async def _bundle(self, clone: Clone, out: str, *, is_last: bool, takes_asides: bool) -> Report:
         # A last keep comes also before a clone is put back in which the agent has replaced directories.
-        find_objects = clone_mounts.find_objects if is_last else clone_mounts.prepare
-        objects = await trio.to_thread.run_sync(find_objects, clone, self._repositories.borrowing)
+        find = clone_mounts.find_lent if is_last else clone_mounts.prepare
+        empty = os.path.join(self._layout.trees, "empty")
+        files, borrowing = self._repositories.sandbox.files, self._repositories.borrowing
+        lent = await files.run(clone.repository, find, clone, borrowing, empty)
         kept = clone.kept
         # A base of the user's uncommitted changes comes into his repository with the first keep, its parent is there.
         known = [f"{clone.base}^" if clone.with_wip else clone.base] if clone.base is not None else []
@@ -242,13 +244,12 @@ class Keeping:
             "task": "keep", "last_head": kept.head, "last_wip": kept.wip, "last_asides": kept.asides, "known": known,
             "asides": takes_asides, "refused": list(self._refusals(clone)),
         })  # fmt: skip
-        empty = os.path.join(self._layout.trees, "empty")
         place, given = self._layout.agent(clone.agent), self._registry.config.agent
         mounts = (
             *shown,
             Bind(clone.tree, TREE, writable=True, held=True),
             Bind(out, OUT, writable=True, held=True),
-            *clone_mounts.object_mounts(objects, empty),
+            *lent.mounts,
             # The agent's git had them too: without the same `core.autocrlf` each file would differ.
             Bind(place.gitconfig, _CONFIG, optional=True),
             Bind(place.git, f"{self._home}/.config/git", optional=True),

@@ -200,7 +200,7 @@ class Landings:
         if landing.intended is None or landing.intended_in is None:
             return
         try:
-            places = await trio.to_thread.run_sync(self._repositories.places, landing.intended_in)
+            places = await self._repositories.places(landing.intended_in)
         except (SubstratError, OSError):
             places = None  # the checkout is gone, and what was begun in it
         if places is not None and (places.top, places.common) == (landing.intended_in, clone.git_dir):
@@ -264,7 +264,8 @@ class Landings:
                 except RefMoved:
                     moved += 1
                 else:
-                    notes = (*looked.notes, *filter(None, (behind, await lfs_objects.pointers(looked.lfs))))
+                    pointers = await lfs_objects.pointers(self._repositories.sandbox.files, looked.lfs)
+                    notes = (*looked.notes, *filter(None, (behind, pointers)))
                     outcome = landing_outcome.landed(clone, landing, looked.move.commit, head)
                     return outcome._replace(notes=notes, was=found.tip, check=looked.check), looked.state
                 await until_stored(partial(self._records.note_settled, landing))

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
-import trio
 
 from sandbox.spec import Bind
 from substrat.core.workspaces import diffs, drivers, landing_outcome, standing
@@ -279,7 +277,7 @@ class LandingGit:
     async def _preview(self, clone: Clone, persons: PersonsGit, words: tuple[str, ...], who: Mapping[str, str]) -> Preview:
         seeing = self._repositories.reading if words[0] == standing.AS_IS else self._repositories.adding
         done = await self._repositories.sandbox.run(
-            ("/bin/sh", "-c", _PREVIEW, "sh", *words), (*seeing(clone.git_dir), *persons.mounts),
+            ("/bin/sh", "-c", _PREVIEW, "sh", *words), (*await seeing(clone.git_dir), *persons.mounts),
             variables={"GIT_DIR": clone.git_dir, **_INDEX, **persons.variables, **who}, seconds=_PREVIEW_SECONDS,
         )  # fmt: skip
         if b"unrelated histories" in done.errors:
@@ -309,8 +307,8 @@ class LandingGit:
         """Return the files and directories that the user's git configuration makes git run or read, from the top level."""
         configs = git_programs.user_configs(self._environ.get("HOME", "/"), self._environ.get("XDG_CONFIG_HOME"))
         top = clone.repository
-        find = partial(git_programs.programs_of, clone.git_dir, top, configs, (top,))
-        found = await trio.to_thread.run_sync(find)
+        files = self._repositories.sandbox.files
+        found = await files.run(top, git_programs.programs_of, clone.git_dir, top, configs, (top,))
         paths = (os.path.relpath(path, top) for path in (*found.present, *found.absent))
         return tuple(path for path in paths if not path.startswith(("..", ".git/")))
 
@@ -340,8 +338,12 @@ class LandingGit:
 
     async def _check_clean(self, clone: Clone, persons: PersonsGit) -> None:
         """Raise `Refused` while changes aren't committed that went along into the clone: they would land with it."""
-        places = await trio.to_thread.run_sync(self._repositories.places, clone.repository)
-        mounts = (Bind(places.top, places.top, held=True), *self._repositories.reading(clone.git_dir), *persons.mounts)
+        places = await self._repositories.places(clone.repository)
+        mounts = (
+            Bind(places.top, places.top, held=True),
+            *await self._repositories.reading(clone.git_dir),
+            *persons.mounts,
+        )
         done = await self._repositories.sandbox.run(
             ("git", "status", "--porcelain", "--ignore-submodules=dirty"), mounts,
             variables={"GIT_DIR": places.own, "GIT_WORK_TREE": places.top, **persons.variables},

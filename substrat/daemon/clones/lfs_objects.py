@@ -16,7 +16,6 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 import structlog
-import trio
 
 from substrat.core.workspaces import drivers, landing_outcome
 from substrat.daemon.kernel import nofollow
@@ -24,6 +23,8 @@ from substrat.errors import SubstratError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from substrat.daemon.kernel.files import Files
 
 log = structlog.get_logger("substrat.landing")
 
@@ -68,11 +69,11 @@ def copy_all(git_dir: str, clone: str, most_bytes: int) -> int:
     return missing
 
 
-async def pointers(written: tuple[str, Sequence[str]]) -> str | None:
+async def pointers(files: Files, written: tuple[str, Sequence[str]]) -> str | None:
     """Say which of some files, written in a checkout, are pointers; None: there are none, or that isn't known."""
     top, paths = written
     try:
-        found = await trio.to_thread.run_sync(without_object, top, paths) if paths else []
+        found = await files.run(top, without_object, top, paths) if paths else []
     except SubstratError as problem:
         log.warning("which files are pointers of git-lfs's isn't known", reason=problem.message)
         return None  # they are written, which must be told

@@ -146,7 +146,7 @@ class Making:
         base = clone.base
         if clone.source is not None and (parent := self._state.registry.get(clone.source)) is not None and base is None:
             base = await self._head_of(parent)
-        places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
+        places = await self._repositories.places(clone.workspace)
         being_made = f"{clone.tree}.new"
         await trio.to_thread.run_sync(self._clear, clone.tree, being_made)
         self._state.trash.sweep_soon()
@@ -193,7 +193,7 @@ class Making:
         mounts: tuple[Mount, ...] = (
             Bind(tree, TREE, writable=True, held=True) if tree is not None else Tmpfs(TREE, 1 << 20),
             Bind(places.common, REPOSITORY, held=True),
-            *clone_mounts.object_mounts(places.objects, self._empty()),
+            *await self._repositories.lent(places, self._empty()),
             *((Bind(places.top, CHECKOUT, held=True),) if with_wip else ()),
             # git-lfs may be there, as in the sandbox that keeps the clone's work.
             *(Bind(path, path, optional=True) for path in dict.fromkeys((*given.bind_ro, *given.path))),
@@ -225,14 +225,14 @@ class Making:
             return None
         lfs = (await self._person.read(agent)).lfs
         try:
-            places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
+            places = await self._repositories.places(clone.workspace)
             await trio.to_thread.run_sync(prepare_directory, self._state.layout.trees)
             request = {**_request(clone, places), "task": "look", "base": clone.base, "lfs": lfs}
             found = msgspec.json.decode(await self._do(None, places, request), type=Unfilled)
         except SubstratError as problem:
             log.info("whether a clone has empty submodules isn't known", agent=agent.name, reason=problem.message)
             return None
-        links = git_places.modules(places.common).links
+        links = (await self._state.files.run(places.top, git_places.modules, places.common)).links
         return unfilled_text(clone.repository, found.empty, found.pointers, [f"{places.common}/{name}" for name in links])
 
     # A turn's start
@@ -241,7 +241,7 @@ class Making:
         """Bring the user's branches and the descendants' kept heads of now into a clone; raises `SubstratError`."""
         if agent.clone is None:
             return
-        places = await trio.to_thread.run_sync(self._repositories.places, agent.clone.workspace)
+        places = await self._repositories.places(agent.clone.workspace)
         await trio.to_thread.run_sync(prepare_directory, self._state.layout.trees)
         descendants = self._state.registry.family(agent)[1:]
         heads = {one.clone.name: one.clone.kept.head for one in descendants if one.clone is not None}
@@ -253,7 +253,7 @@ class Making:
         """Make the git directory of a clone anew, at its last kept head, where it is gone; raises `SubstratError`."""
         if await trio.to_thread.run_sync(_has_git_directory, clone.tree):
             return
-        places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
+        places = await self._repositories.places(clone.workspace)
         await self._do(clone.tree, places, {**_request(clone, places), "base": clone.kept.head, "task": "renew"})
 
     # Commits

@@ -14,7 +14,7 @@ from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone
@@ -32,7 +32,7 @@ class Relocating:
     _repositories: Repositories
     _keeping: Keeping
     _sessions: Sessions
-    _check_workspace: Callable[[str], str]
+    _check_workspace: Callable[[str], Awaitable[str]]
     _check_unused: Callable[[Agent], None]
 
     async def relocate(self, name: str, directory: str, by: str) -> Agent:
@@ -48,7 +48,7 @@ class Relocating:
             with self._registry.holds.holding(agent.id, f"the workspace of {agent.name} is being changed"):
                 async with self._keeping.held(agent.id):
                     clone = self._check(agent)
-                    moved = await self._moved(clone, self._check_workspace(directory))
+                    moved = await self._moved(clone, await self._check_workspace(directory))
                     self._check(agent)
                     await trio.to_thread.run_sync(self._sessions.follow, agent, moved.workspace)
                     self._commit(agent, moved, by)
@@ -67,8 +67,8 @@ class Relocating:
 
     async def _moved(self, clone: Clone, directory: str) -> Clone:
         """Return a clone as of the repository that a directory is in; raises `SubstratError`."""
-        places = await trio.to_thread.run_sync(self._repositories.places, directory)
-        self._check_workspace(places.top)  # the clone stands there
+        places = await self._repositories.places(directory)
+        await self._check_workspace(places.top)  # the clone stands there
         # A clone of the repository may have the objects, but not the refs that keep them from `git gc`.
         work, ref = (clone.kept.wip, clone.ref("wip")) if clone.kept.wip is not None else (clone.base, clone.base)
         if ref is not None and await self._repositories.commit(places.common, ref) != work:
@@ -77,7 +77,7 @@ class Relocating:
                 f"name the directory that {clone.repository} has become"
             )
         below = os.path.relpath(clone.workspace, clone.repository)
-        workspace = self._check_workspace(os.path.normpath(os.path.join(places.top, below)))
+        workspace = await self._check_workspace(os.path.normpath(os.path.join(places.top, below)))
         return replace(clone, repository=places.top, git_dir=places.common, workspace=workspace)
 
     def _commit(self, agent: Agent, moved: Clone, by: str) -> None:

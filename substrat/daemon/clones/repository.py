@@ -17,6 +17,7 @@ from sandbox.spec import Bind
 from substrat.core.workspaces import clone_lacks
 from substrat.core.workspaces.clones import PREFIX
 from substrat.daemon.clones.git_sandbox import GitFailed, said
+from substrat.daemon.sandboxes import clone_mounts
 from substrat.daemon.sandboxes.inside import inside
 from substrat.daemon.sandboxes.oneshot import TookTooLong
 from substrat.daemon.workspaces import git_places
@@ -24,7 +25,7 @@ from substrat.errors import SandboxFailed, SubstratError
 from substrat.inside import packtaker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from sandbox.spec import Mount
     from substrat.core.workspaces.clone_lacks import Lacking
@@ -217,12 +218,20 @@ class Repositories:
     """Reads and writes users' repositories."""
 
     sandbox: GitSandbox
-    borrowing: Borrowing
-    """The objects that may be borrowed."""
+    _borrowing: Callable[[], Borrowing]
 
-    def places(self, workspace: str) -> GitPlaces:
+    @property
+    def borrowing(self) -> Borrowing:
+        """The objects that may be borrowed now."""
+        return self._borrowing()
+
+    async def places(self, workspace: str) -> GitPlaces:
         """Return where the repository of a workspace has its parts; raises `WorkspaceUnusable`."""
-        return git_places.find(workspace, self.borrowing)
+        return await self.sandbox.files.run(workspace, git_places.find, workspace, self.borrowing)
+
+    async def lent(self, places: GitPlaces, empty: str) -> tuple[Mount, ...]:
+        """Return the mounts that show what a repository lends its clones (`clone_mounts.prepare`)."""
+        return await self.sandbox.files.run(places.top, clone_mounts.object_mounts, places.objects, empty)
 
     async def ask(self, common: str, *line: str, seconds: float = 60.0, fine: tuple[int, ...] = (0,)) -> bytes:
         """Run a program where git can only read a repository, and return what it prints.
@@ -231,7 +240,7 @@ class Repositories:
             GitFailed: it ended with another exit status.
             SandboxFailed: it couldn't be started, took too long or printed too much.
         """
-        done = await self.sandbox.run(line, self.reading(common), seconds=seconds, variables={"GIT_DIR": common})
+        done = await self.sandbox.run(line, await self.reading(common), seconds=seconds, variables={"GIT_DIR": common})
         if done.status not in fine:
             raise GitFailed(f"git can't read {common}: {said(done)}")
         return done.output
@@ -253,11 +262,11 @@ class Repositories:
             WorkspaceUnusable: there is no repository that can be cloned.
             SandboxFailed: git couldn't be asked.
         """
-        places = self.places(workspace)
+        places = await self.places(workspace)
         refs = f"{PREFIX}{agent}" if agent else f"{PREFIX} "
         done = await self.sandbox.run(
             ("/bin/sh", "-c", _FACTS, "sh", base, branch, refs),
-            self.reading(places.common),
+            await self.reading(places.common),
             variables={"GIT_DIR": places.own},
         )
         lines = [None if line == "-" else line for line in os.fsdecode(done.output).splitlines()]
@@ -284,7 +293,7 @@ class Repositories:
         try:
             done = await self.sandbox.run(
                 ("/bin/sh", "-c", clone_lacks.SCRIPT, "sh", commit, *files),
-                (Bind(places.top, places.top, held=True), *self.reading(places.common)),
+                (Bind(places.top, places.top, held=True), *await self.reading(places.common)),
                 seconds=_LACKING_SECONDS, variables={"GIT_DIR": places.own, "GIT_WORK_TREE": places.top},
             )  # fmt: skip
         except TookTooLong as late:
@@ -293,19 +302,20 @@ class Repositories:
             return None
         return clone_lacks.parse(done.output) if done.status == 0 else None
 
-    def reading(self, common: str) -> tuple[Mount, ...]:
+    async def reading(self, common: str) -> tuple[Mount, ...]:
         """Return the mounts with which git can read a repository at its own path, its alternates' objects too."""
-        shown = [path for path in git_places.objects(common, self.borrowing) if not path.startswith(f"{common}/")]
+        objects = await self.sandbox.files.run(common, git_places.objects, common, self.borrowing)
+        shown = [path for path in objects if not path.startswith(f"{common}/")]
         return (Bind(common, common, held=True), *(Bind(path, path, held=True) for path in shown))
 
-    def adding(self, common: str) -> tuple[Mount, ...]:
+    async def adding(self, common: str) -> tuple[Mount, ...]:
         """Return the mounts with which git can read a repository at its own path, and add objects to it."""
         objects = f"{common}/objects"
-        return (*self.reading(common), Bind(objects, objects, writable=True, held=True))
+        return (*await self.reading(common), Bind(objects, objects, writable=True, held=True))
 
-    def writing(self, common: str) -> tuple[Mount, ...]:
+    async def writing(self, common: str) -> tuple[Mount, ...]:
         """Return the mounts with which git can read and write a repository at its own path."""
-        first, *rest = self.reading(common)
+        first, *rest = await self.reading(common)
         assert isinstance(first, Bind)
         return (Bind(first.source, first.target, writable=True, held=True), *rest)
 
@@ -327,7 +337,7 @@ class Repositories:
         if not wanted:
             return
         done = await self.sandbox.run(
-            ("/bin/sh", "-c", f'{_CHANGE}change "$1"', "sh", _encoded(wanted)), self.writing(common),
+            ("/bin/sh", "-c", f'{_CHANGE}change "$1"', "sh", _encoded(wanted)), await self.writing(common),
             variables={"GIT_DIR": common}, outlives=True,
         )  # fmt: skip
         if done.status:
@@ -373,7 +383,7 @@ class Repositories:
         try:
             done = await self.sandbox.run(
                 ("/bin/sh", "-c", _IMPORT, "sh", *words, *line),
-                (*self.writing(clone.git_dir), *shown, Bind(pack, _PACK, held=True)),
+                (*await self.writing(clone.git_dir), *shown, Bind(pack, _PACK, held=True)),
                 seconds=_IMPORT_SECONDS, file_bytes=room.most, variables={"GIT_DIR": clone.git_dir},
             )  # fmt: skip
         finally:  # the sandbox may have been killed
@@ -396,9 +406,9 @@ class Repositories:
             WorkspaceUnusable: the repository is gone.
         """
         quarantine = _quarantine(clone)
-        if not await trio.to_thread.run_sync(os.path.lexists, quarantine):
+        if not await self.sandbox.files.run(clone.git_dir, os.path.lexists, quarantine):
             return
-        if (done := await self.sandbox.run(("rm", "-rf", quarantine), self.adding(clone.git_dir))).status:
+        if (done := await self.sandbox.run(("rm", "-rf", quarantine), await self.adding(clone.git_dir))).status:
             raise SandboxFailed(f"{quarantine} can't be removed: {said(done)}")
 
     async def state(self, clone: Clone) -> CloneState:

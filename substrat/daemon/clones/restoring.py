@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 import structlog
-import trio
 
 from sandbox.spec import Bind
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
@@ -150,7 +149,9 @@ class Restoring:
         return await self._repositories.commit(clone.git_dir, f"{wip}^1")
 
     async def _put_back(self, clone: Clone, head: str | None, wip: str) -> None:
-        objects = await trio.to_thread.run_sync(clone_mounts.find_objects, clone, self._repositories.borrowing)
+        files, borrowing = self._state.files, self._repositories.borrowing
+        empty = os.path.join(self._state.layout.trees, "empty")
+        lent = await files.run(clone.repository, clone_mounts.find_lent, clone, borrowing, empty)
         cursor = os.path.relpath(os.path.join(clone.workspace, CURSOR.places.workspace), clone.repository)
         line, shown = clone_program({
             "task": "restore", "before": clone.kept.wip, "head": head, "wip": wip, "branch": clone.branch, "cursor": cursor,
@@ -159,7 +160,7 @@ class Restoring:
             *shown,
             Bind(clone.tree, TREE, writable=True, held=True),
             Bind(f"{clone.tree}.out", OUT, held=True),
-            *clone_mounts.object_mounts(objects, os.path.join(self._state.layout.trees, "empty")),
+            *lent.mounts,
         )
         self._state.registry.points.before("tree restored")
         done = await self._repositories.sandbox.run(line, mounts, seconds=_SECONDS)

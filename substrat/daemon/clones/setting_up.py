@@ -19,7 +19,7 @@ from sandbox.spec import Bind
 from substrat.core.programs.table import CURSOR
 from substrat.daemon.clones.git_sandbox import clone_program, said
 from substrat.daemon.clones.setup_log import SetupLog
-from substrat.daemon.sandboxes import binds, clone_mounts
+from substrat.daemon.sandboxes import binds
 from substrat.errors import SandboxFailed, SubstratError
 from substrat.inside.clone.git import CHECKOUT, OUT, REPOSITORY, TREE
 from substrat.inside.clone.set_up import FILES, SCRIPT, SCRIPT_IN_SANDBOX
@@ -106,7 +106,7 @@ class SettingUp:
         Raises:
             SandboxFailed: it can't be done; the message says why.
         """
-        places = await trio.to_thread.run_sync(self._repositories.places, clone.workspace)
+        places = await self._repositories.places(clone.workspace)
         below = os.path.relpath(clone.workspace, clone.repository)
         refused = binds.closed_paths(self._sandboxes.user, self._sandboxes.preparer.protector.own_places)
         request = {
@@ -125,7 +125,7 @@ class SettingUp:
             Bind(out, OUT, writable=True),
             Bind(places.common, REPOSITORY, held=True),
             Bind(places.top, CHECKOUT, held=True),
-            *clone_mounts.object_mounts(places.objects, empty),
+            *await self._repositories.lent(places, empty),
         )
         done = await self._repositories.sandbox.run(line, mounts, seconds=_READ_SECONDS)
         if done.status:

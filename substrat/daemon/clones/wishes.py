@@ -17,7 +17,7 @@ from substrat.daemon.workspaces.git_places import NoRepository
 from substrat.errors import InvalidParams, Refused, WorkspaceUnusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from substrat.core.workspaces.clone_lacks import Lacking
     from substrat.daemon.agents.registry import Registry
@@ -67,7 +67,7 @@ class CloneWishes:
     _repositories: Repositories
     _directory: str
     """Where trees lie unless the configuration says otherwise."""
-    _check_workspace: Callable[[str], str]
+    _check_workspace: Callable[[str], Awaitable[str]]
 
     async def check(self, workspace: str, wish: CloneWish, name: str) -> Granted:
         """Return where a new agent works.
@@ -102,7 +102,7 @@ class CloneWishes:
             raise InvalidParams(f"{branch!r} can't be a branch: {problem}")
         facts = await self._repositories.inspect(workspace, base=wish.base or "HEAD", branch=branch or "", agent=name)
         top = facts.places.top
-        self._check_workspace(top)
+        await self._check_workspace(top)
         _check(facts, wish, name)
         base = facts.tip or facts.base
         request = CloneRequest(
@@ -140,7 +140,7 @@ class CloneWishes:
     async def is_in_repository(self, workspace: str) -> bool:
         """Say whether a directory is in a git repository that can be cloned."""
         try:
-            await trio.to_thread.run_sync(self._repositories.places, workspace)
+            await self._repositories.places(workspace)
         except WorkspaceUnusable:
             return False
         return True

@@ -12,6 +12,7 @@ from substrat.daemon.families.needs import Needs
 from substrat.daemon.families.overview import Overview
 from substrat.daemon.families.queue import Queue
 from substrat.daemon.families.reports import Reports
+from substrat.daemon.families.targets import Targets
 from substrat.daemon.families.waiting import Waiting
 from substrat.daemon.families.waits import Waits
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.disk_gate import DiskGate
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.requests import AgentRequests
+    from substrat.daemon.kernel.files import Files
 
 
 _SUSPENDABLE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
@@ -34,18 +36,22 @@ class Families:
 
     Args:
         registry: the agents, whose changes it follows up from now on.
+        files: reads repositories.
         disk_gate: holds turns back while the disk is nearly full.
         login_of: names the login of an agent under a configuration (`Logins.of`).
     """
 
-    def __init__(self, registry: Registry, disk_gate: DiskGate, login_of: Callable[[Agent, Config], str]) -> None:
+    def __init__(
+        self, registry: Registry, files: Files, disk_gate: DiskGate, login_of: Callable[[Agent, Config], str]
+    ) -> None:
         self._registry = registry
         self.gates = AccountGates(registry, login_of)
         self.waits = Waits(registry)
         self.needs = Needs(registry, self.waits)
         self.queue = Queue(registry, self.gates, self.needs, disk_gate)
         self.admission = Admission(registry, self.queue, self.gates, self.waits, disk_gate)
-        self.overview = Overview(registry, self.queue, self.waits)
+        self.targets = Targets(registry, files)
+        self.overview = Overview(registry, self.queue, self.waits, self.targets)
         self.waiting = Waiting(registry, self.waits, self.overview)
         self._reports = Reports(registry, self.waits)
         registry.follow_ups = FollowUps(

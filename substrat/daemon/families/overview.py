@@ -11,7 +11,6 @@ from substrat.core.agents.attention import Attention, Facts
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import timestamp
 from substrat.core.families.scheduling import ObstacleKind
-from substrat.daemon.families import targets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from substrat.core.families.scheduling import Place
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.queue import Queue
+    from substrat.daemon.families.targets import Targets
     from substrat.daemon.families.waits import Waits
 
 
@@ -34,12 +34,14 @@ class Overview:
         registry: the agents.
         queue: the queue of those that wait for a turn.
         waits: their waits for others.
+        targets: knows which branches are gone.
     """
 
-    def __init__(self, registry: Registry, queue: Queue, waits: Waits) -> None:
+    def __init__(self, registry: Registry, queue: Queue, waits: Waits, targets: Targets) -> None:
         self._registry = registry
         self._queue = queue
         self._waits = waits
+        self._targets = targets
 
     def places(self) -> Places:
         """Return what gives the agents' places in the queue, as they are when it is first asked."""
@@ -119,7 +121,7 @@ class Overview:
         return {"text": act.text, "since": timestamp(act.since)} if act is not None else None
 
     def _target_is_gone(self, agent: Agent) -> bool:
-        return agent.clone is not None and agent.clone.is_unlanded and targets.is_gone(agent.clone)
+        return agent.clone is not None and agent.clone.is_unlanded and self._targets.is_gone(agent.clone)
 
     def _waiting_since(self, agent: Agent) -> float | None:
         return self._registry.store.waiting_since(agent.id) if agent.phase == Phase.QUEUED else None

@@ -16,16 +16,19 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import program_of
 from substrat.daemon.agents.disk_gate import free_bytes
 from substrat.daemon.kernel import disk_io, procfs
+from substrat.daemon.kernel.files import NoAnswer
 from substrat.errors import StorageFailed
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from substrat.core.agents.records import Agent, Process, Turn
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.wakeup import Wakeup
+    from substrat.daemon.kernel.files import Files
+    from substrat.daemon.kernel.procfs import Mount
     from substrat.daemon.state.layout import Layout
 
 log = structlog.get_logger("substrat.disk_watch")
@@ -101,6 +104,7 @@ class DiskWatch:
         layout: the daemon's directories.
         user_chats: the user's own directory of chats, which sandboxes write to.
         turn_runs: set when a turn begins to run or goes on.
+        files: looks at the other disks.
         free: how many bytes are free where a directory is.
         interval: seconds between two looks.
     """
@@ -110,6 +114,7 @@ class DiskWatch:
     _layout: Layout
     _user_chats: str
     _turn_runs: Wakeup
+    _files: Files
     _free: Callable[[str], int] = free_bytes
     _interval: float = INTERVAL
     _before: dict[str, _Measured] = attrs.field(init=False, factory=dict)
@@ -163,16 +168,18 @@ class DiskWatch:
             there = [
                 DiskUse(one.turn, 0, 0, unmeasured=False, wrote=written[one.turn], stopping=one.stopping) for one in those
             ]
-            self._stop(disk_use.decide(there, self._free(tree), DiskLimits(0, disk.free)))
+            with suppress(NoAnswer):
+                free = await self._files.run(tree, self._free, tree)
+                self._stop(disk_use.decide(there, free, DiskLimits(0, disk.free)))
 
     def _elsewhere(self, subjects: list[_Subject]) -> dict[str, list[_Subject]]:
         """Return the turns that work in clones on other disks than the state's, for each disk under a directory on it."""
-        found: dict[int, list[_Subject]] = {}
-        own = os.stat(self._layout.state).st_dev
+        found: dict[str, list[_Subject]] = {}
+        mounts = [*procfs.mounts(os.getpid())]
+        own = _mount_of(self._layout.state, mounts).device
         for subject in subjects:
-            with suppress(OSError):
-                if subject.tree is not None and (device := os.stat(subject.tree).st_dev) != own:
-                    found.setdefault(device, []).append(subject)
+            if subject.tree is not None and (device := _mount_of(subject.tree, mounts).device) != own:
+                found.setdefault(device, []).append(subject)
         return {str(those[0].tree): those for those in found.values()}
 
     def _stop(self, stops: list[HomeTooBig | DiskNearlyFull]) -> None:
@@ -242,7 +249,9 @@ def measure(directories: Iterable[str], most: int) -> Home:
 
 def _measure(subjects: list[_Subject], most: int, state: str) -> dict[str, _Measured]:
     """Measure turns, in a worker thread."""
-    counted = _file_system_of(state) not in _MEMORY_FILE_SYSTEMS
+    mounts = [*procfs.mounts(os.getpid())]
+    own_mount = _mount_of(state, mounts)
+    counted = own_mount.kind not in _MEMORY_FILE_SYSTEMS
     device = os.stat(state).st_dev
     found = {}
     for subject in subjects:
@@ -256,20 +265,11 @@ def _measure(subjects: list[_Subject], most: int, state: str) -> dict[str, _Meas
             of_home = [size for path, size in held if not any(is_within(path, given) for given in subject.given)]
             home = Home(home.size + sum(of_home), home.files + len(of_home), home.unmeasured)
             own += sum(size for _, size in held)
-        elsewhere = any(_on_one_disk(path, state) for path in subject.elsewhere)
+        elsewhere = any(_mount_of(path, mounts).device == own_mount.device for path in subject.elsewhere)
         found[subject.turn] = _Measured(home, own, written, elsewhere)
     return found
 
 
-def _on_one_disk(path: str, other: str) -> bool:
-    try:
-        return os.stat(path).st_dev == os.stat(other).st_dev
-    except OSError:
-        return False
-
-
-def _file_system_of(path: str) -> str | None:
-    """Return the type of the file system that a directory is on, such as "ext4"."""
-    device = os.stat(path).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    return next((mount.kind for mount in procfs.mounts(os.getpid()) if mount.device == number), None)
+def _mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
+    """Return the mount that a physical path is on, without touching the path: its file system may not answer."""
+    return max((mount for mount in reversed(mounts) if is_within(path, mount.point)), key=lambda mount: len(mount.point))

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import signal
 from collections import Counter
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,7 +37,7 @@ from substrat.errors import Refused, SandboxFailed, StateUnusable
 from substrat.protocol.signals import FORWARDED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from sandbox.spec import Mount
     from substrat.core.agents.records import Agent
@@ -166,18 +166,18 @@ class ExecSessions:
         self, agent: Agent, command: _Command, standard: list[int], stream: trio.SocketStream | None
     ) -> int:
         place, own = self._state.layout.exec_session(agent.id, secrets.token_hex(8))
-        with self._files(agent, place, own), self._group_for(own) as group:
-            note = partial(self._note, agent.id)
+        note = partial(self._note, agent.id)
+        async with self._files(agent, place, own):
             network = network_of(self._state.registry, self._state.watcher, agent, own, place.network_socket, note)
-            with self._sandboxes.networks.serving(agent.id, network), ExitStack() as protected:
+            with self._group_for(own) as group, self._sandboxes.networks.serving(agent.id, network):
                 parts = await self._prepare(agent, place, own)
                 watched = WatchedExec()
                 guarded = ProtectedSandbox(
                     own.root, agent.id, None, parts.protected, control=watched, roots=roots_of(agent), save=lambda *_: None
                 )
-                protected.enter_context(self._sandboxes.protection.protecting(guarded))
-                sandbox = watched.sandbox = await self._launch(parts, own, command, network, group, standard)
-                code = await self._stay(agent, sandbox, stream, network, place)
+                async with self._sandboxes.protection.protecting(guarded):
+                    sandbox = watched.sandbox = await self._launch(parts, own, command, network, group, standard)
+                    code = await self._stay(agent, sandbox, stream, network, place)
                 changed, noted = await self._sandboxes.preparer.protector.find_changes(agent, parts.protected)
                 self._state.findings.record(agent.id, None, (*changed, *noted))
                 return watched.passed_on(code)
@@ -225,11 +225,11 @@ class ExecSessions:
         finally:
             self._running[agent_id] -= 1
 
-    @contextmanager
-    def _files(self, agent: Agent, place: AgentDir, own: TurnDir) -> Iterator[None]:
+    @asynccontextmanager
+    async def _files(self, agent: Agent, place: AgentDir, own: TurnDir) -> AsyncIterator[None]:
         """Keep a command's placeholders in the workspace for a while, and remove its files in the end."""
         try:
-            with self._sandboxes.preparer.protector.placeholders.keeping(own.root, agent.host_directory):
+            async with self._sandboxes.preparer.protector.placeholders.keeping(own.root, agent.host_directory):
                 yield
         finally:
             place.remove_sockets()

@@ -22,7 +22,7 @@ from substrat.errors import PolicyDenied, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from contextlib import AbstractContextManager, ExitStack
+    from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
     from substrat.core.agents.records import Agent, Turn
     from substrat.daemon.agents.accounting import Accounting
@@ -64,7 +64,7 @@ class TurnPreparation:
         place: TurnDir,
         network: TurnNetwork | None,
         running: RunningTurn,
-        protected: ExitStack,
+        protected: AsyncExitStack,
     ) -> LaunchPlan | None:
         """Prepare a turn's sandbox and protect its paths; None: the turn was stopped meanwhile."""
         if not await running.stop_request.unless_asked(partial(self._sandboxes.preparer.machine.network_mode, agent)):
@@ -75,7 +75,7 @@ class TurnPreparation:
         self._sessions.check_resumable(agent)
         self._check_rules(agent)
         await self._refresh_clone(agent, turn)
-        directory = await trio.to_thread.run_sync(self._checked_directory, agent)
+        directory = await self._checked_directory(agent)
         known = self._state.registry.git_of(agent.workspace)
         prepared = await self._sandboxes.preparer.prepare(agent, self._state.layout.agent(agent.id), turn.id)
         self._check_git(agent, turn, known)
@@ -95,18 +95,18 @@ class TurnPreparation:
         make = partial(place.make, prompt, record, prepared.network_mode, own_chats=True, turn=turn.id)
         await trio.to_thread.run_sync(make)
         self._state.registry.points.after("prompt written")
-        protected.enter_context(self._protect(agent, turn, place, guarded, running))
+        await protected.enter_async_context(self._protect(agent, turn, place, guarded, running))
         plan = await self._sandboxes.preparer.launch(prepared, network, self._sandboxes.cgroups.group(turn.id))
         return plan._replace(directory=directory)
 
-    def _checked_directory(self, agent: Agent) -> str | None:
+    async def _checked_directory(self, agent: Agent) -> str | None:
         """Return which directory an agent's workspace is, None for one of its own; raises `WorkspaceUnusable`.
 
         Where a disk isn't mounted, an empty directory is there. A turn in it would write below the mount point.
         """
         if agent.clone is not None or agent.workspace == self._state.layout.agent(agent.id).scratch:
             return None
-        found = checking.lasting_id(agent.workspace)
+        found = await self._state.files.run(agent.workspace, checking.lasting_id, agent.workspace)
         if None not in {found, agent.directory} and found != agent.directory:
             raise WorkspaceUnusable(
                 f"{agent.workspace} is another directory than in its last turn, as if its disk weren't mounted: mount it, "
@@ -122,12 +122,14 @@ class TurnPreparation:
             text = f"your branches of now are not in its clone: {problem.message}"
             self._accounting.turn_note(turn.id, "workspace:left-out", text)
 
-    async def adopt(self, agent: Agent, turn: Turn, place: TurnDir, running: RunningTurn, protected: ExitStack) -> None:
+    async def adopt(
+        self, agent: Agent, turn: Turn, place: TurnDir, running: RunningTurn, protected: AsyncExitStack
+    ) -> None:
         """Protect the paths of a turn that an earlier daemon started."""
         left = protected_paths.decode(await patiently(place.read_protected))
         if left is not None and left.contents is not None:
             await running.hold_from_adoption()
-            protected.enter_context(self._protect(agent, turn, place, left, running, adopted=True))
+            await protected.enter_async_context(self._protect(agent, turn, place, left, running, adopted=True))
 
     def _protect(
         self,
@@ -138,7 +140,7 @@ class TurnPreparation:
         running: RunningTurn,
         *,
         adopted: bool = False,
-    ) -> AbstractContextManager[None]:
+    ) -> AbstractAsyncContextManager[None]:
         """Protect a workspace's paths for as long as the returned context lasts."""
 
         def save(inodes: dict[str, int], contents: dict[str, str]) -> None:

@@ -17,7 +17,6 @@ from substrat.core.agents.records import Outcome
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict, judge
 from substrat.core.programs.table import program_of
 from substrat.daemon.kernel import descriptors, sandbox_process
-from substrat.daemon.state.storing import until_stored
 from substrat.daemon.turns import launch_failure, shortage, without_records
 from substrat.daemon.turns.ending import EndedTurn, EndStep, broken
 from substrat.daemon.turns.shortage import patiently
@@ -95,22 +94,15 @@ class TurnRunner:
         The end isn't reached when the daemon stops: then the sandbox, and what is mounted in it, goes on.
         """
         ended = await self._run_to_its_end(agent, turn)
-        for step in (*self._end_steps, EndStep("hand over the placeholders", self._hand_over)):
+        for step in self._end_steps:
             await self._contained(step, ended)
+        self._start_all()
 
     async def _contained(self, step: EndStep, ended: EndedTurn) -> None:
         try:
             await step.take(ended)
         except Exception:
             log.exception("a turn's end broke", step=step.name, agent=ended.agent.name, turn=ended.turn.number)
-
-    async def _hand_over(self, ended: EndedTurn) -> None:
-        """Start the turns that wait for this end, and then release its placeholders: the agent's next turn keeps them."""
-        try:
-            self._start_all()
-        finally:
-            self._placeholders.release(ended.turn.id)
-        await until_stored(self._placeholders.remove_unneeded)
 
     async def _run_to_its_end(self, agent: Agent, turn: Turn) -> EndedTurn:
         try:

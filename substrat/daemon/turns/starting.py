@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -174,7 +174,7 @@ class TurnStarter:
     ) -> TurnObservation | SubstratError:
         """Run the turn; a refusal is returned, so that the nursery around doesn't wrap it."""
         try:
-            with ExitStack() as protected:
+            async with AsyncExitStack() as protected:
                 if started is not None:
                     await self._preparation.adopt(agent, turn, place, running, protected)
                     return await self._adopt(running, started)

@@ -60,7 +60,9 @@ class Turns:
         registry, layout, accounting, preparer = state.registry, state.layout, agents.accounting, sandboxes.preparer
         self.questions = TurnQuestions(agents.requests, running, sandboxes.cgroups)
         user_chats = sandboxes.user.place(CURSOR.places.chats)
-        self.disk_watch = DiskWatch(registry, accounting, layout, user_chats, running.turn_runs)
+        self.disk_watch = DiskWatch(
+            registry, accounting, layout, user_chats, turn_runs=running.turn_runs, files=state.files
+        )
         self.retention = Retention(registry, layout, state.trash, sweep_wanted, clones.forgetting.sweep)
         preparation = TurnPreparation(
             state=state, accounting=accounting, sandboxes=sandboxes, sessions=sessions, refresh=clones.making.refresh
@@ -69,7 +71,7 @@ class Turns:
             state=state, accounting=accounting, sandboxes=sandboxes, preparation=preparation, serve_agent=serve_agent,
             turns=running,
         )  # fmt: skip
-        turn_git = TurnGit(preparer, layout)
+        turn_git = TurnGit(preparer, state.files, layout)
         look = WorkspaceLook(state=state, accounting=accounting, protector=preparer.protector, git=turn_git)
         end = TurnEnd(state, accounting, sessions, sandboxes.cgroups, running)
         end_steps = (
@@ -77,6 +79,7 @@ class Turns:
             EndStep("tell shortages", end.tell_shortage),
             EndStep("settle the chat", end.settle_chat),
             EndStep("keep the clone", lambda over: clones.keeping.keep(over.agent.id, (over.turn.id, over.turn.number))),
+            EndStep("remove the placeholders", lambda over: preparer.protector.placeholders.release(over.turn.id)),
             EndStep("account", end.account),
             EndStep("remove the cgroup", end.remove_cgroup),
         )

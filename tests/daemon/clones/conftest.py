@@ -56,7 +56,7 @@ class Room:
 
     def again(self) -> Room:
         """Make the parts anew, with the environment as it is now."""
-        self.repositories = Repositories(self.sandbox, Borrowing(()))
+        self.repositories = Repositories(self.sandbox, lambda: Borrowing(()))
         self.mover = BranchMover(self.trees)
         self.host_git = HostGit(self.repositories, self.environ, self.mover)
         self.landing_git = LandingGit(self.repositories, self.host_git, self.environ)

@@ -16,6 +16,7 @@ from substrat.daemon.clones.git_sandbox import GitSandbox
 from substrat.daemon.sandboxes import tame_git
 from substrat.daemon.sandboxes.inside import LIBRARY
 from substrat.daemon.sandboxes.oneshot import OneshotResult
+from tests.support.files_here import FilesHere
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ class DirectGit(GitSandbox):
     """
 
     def __init__(self, directory: Path) -> None:
+        self.files = FilesHere()
         self._directory = directory
         self.commands: list[tuple[str, ...]] = []
 

@@ -71,16 +71,16 @@ def begun(room, large=None):
     return head, state(room)
 
 
-def places_of(room):
-    return room.repositories.places(str(room.top))
+async def places_of(room):
+    return await room.repositories.places(str(room.top))
 
 
 async def move(room, head, how=HostGit.move, **about):
     landing, what = replace(room.landing(), **about), Move(head, room.clone.base, PLAIN)
     if how is HostGit.move:
-        await room.host_git.move(room.clone, landing, what, places_of(room))
+        await room.host_git.move(room.clone, landing, what, await places_of(room))
     else:
-        await room.host_git.settle(landing, what, places_of(room))
+        await room.host_git.settle(landing, what, await places_of(room))
 
 
 async def dies_in(room, head, script):
@@ -211,7 +211,7 @@ async def test_a_fault_after_the_branch_has_moved_is_no_refusal(room):
     """For example a disk that breaks: here the copy of the index becomes a directory."""
     head, _ = begun(room)
     room.git_is('{git} "$@"; rm $GIT_INDEX_FILE; mkdir $GIT_INDEX_FILE')
-    told = await room.host_git.move(room.clone, room.landing(), Move(head, room.clone.base, PLAIN), places_of(room))
+    told = await room.host_git.move(room.clone, room.landing(), Move(head, room.clone.base, PLAIN), await places_of(room))
     assert room.tip() == head
     assert "main has moved, and git's index in" in told
     assert f"`git -C {room.top} reset` mends it" in told
@@ -306,7 +306,9 @@ async def test_a_program_that_is_ready_and_gets_no_job_ends_and_leaves_the_landi
     assert not list(Path(room.trees).glob("landing-*"))
     assert state(room) == before
     async with room.mover.ready(1) as ready:
-        await room.host_git.move(room.clone, room.landing(), Move(head, room.clone.base, PLAIN), places_of(room), ready)
+        await room.host_git.move(
+            room.clone, room.landing(), Move(head, room.clone.base, PLAIN), await places_of(room), ready
+        )
     assert room.tip() == head
 
 

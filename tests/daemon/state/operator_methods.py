@@ -14,6 +14,7 @@ from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.methods.table import BY_NAME
 from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
+from tests.support.files_here import FilesHere
 
 
 async def _nothing(_agent):
@@ -34,7 +35,9 @@ class OperatorMethods:
             protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
         )
         used: Any = {
-            "state": SimpleNamespace(registry=agents.registry, layout=layout, findings=Findings(agents.registry)),
+            "state": SimpleNamespace(
+                registry=agents.registry, layout=layout, findings=Findings(agents.registry, FilesHere()),
+            ),
             "agents": SimpleNamespace(requests=agents.supervisor, inbox=self.questions, **parts),
             "families": agents.families, "objects": AgentObjects(agents.registry, agents.families.overview),
             "sandboxes": SimpleNamespace(preparer=preparer, cgroups=SimpleNamespace(are_there=False)),

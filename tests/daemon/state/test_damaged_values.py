@@ -32,6 +32,7 @@ from substrat.daemon.state.trash import Trash
 from substrat.daemon.turns.retention import Retention
 from substrat.protocol import vocabulary
 from tests.daemon.state.operator_methods import OperatorMethods
+from tests.support.files_here import FilesHere
 
 NOT_UTF8 = object()
 VALUES = {
@@ -87,7 +88,7 @@ def clone_of(agent):
 def fill(agents):
     """Agents with all that an agent can have; `bad` is the one to be damaged."""
     store, registry, families = agents.store, agents.registry, agents.families
-    reminders, questions, findings = Reminders(registry), Inbox(registry), Findings(registry)
+    reminders, questions, findings = Reminders(registry), Inbox(registry), Findings(registry, FilesHere())
     for name in ("bad", "good"):
         agents.spawn(name, "the first", allow=("example.org",))
         agents.begin(name, f"00000000-0000-4000-9000-0000000000{'0b' if name == 'bad' else '0c'}")

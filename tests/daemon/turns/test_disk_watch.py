@@ -17,6 +17,7 @@ from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import disk_io, procfs
 from substrat.daemon.state.layout import Layout
 from substrat.daemon.turns.disk_watch import DiskWatch, measure
+from tests.support.files_here import FilesHere
 from tests.support.optional import present
 
 MIB = 1024 * 1024
@@ -33,7 +34,13 @@ class Yard:
         self.free = 1 << 40
         self.turn_runs = Wakeup()
         self.watch = DiskWatch(
-            self.agents.registry, self.agents.book, self.places, "/nowhere", self.turn_runs, lambda _path: self.free
+            self.agents.registry,
+            self.agents.book,
+            self.places,
+            "/nowhere",
+            self.turn_runs,
+            FilesHere(),
+            free=lambda _path: self.free,
         )
 
     def spawn(self, name, **wish):

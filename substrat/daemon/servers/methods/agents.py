@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
@@ -11,6 +12,7 @@ from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.agents.records import Completion
 from substrat.core.workspaces import git_leftovers
 from substrat.daemon.families.overview import finding_object
+from substrat.daemon.kernel.files import NoAnswer
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.daemon.workspaces import git_places, protected_paths
@@ -48,6 +50,7 @@ class AgentList(OperatorRequest, frozen=True):
         known = (*vocabulary.AGENT_FIELDS, vocabulary.HEARD_AT, vocabulary.TOGETHER)
         if odd := [name for name in wanted if name not in known]:
             raise InvalidParams(f"agent.list: {odd[0]!r} is no member of an agent object; there are {', '.join(known)}")
+        await services.families.targets.look()
         return await services.objects.encode(tuple(services.registry.agents), wanted)
 
 
@@ -59,7 +62,10 @@ class AgentShow(OperatorRequest, frozen=True):
     agent: AgentName
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        person = await services.sandboxes.preparer.person.read(services.requests.find(self.agent))
+        person = None
+        with suppress(NoAnswer):
+            person = await services.sandboxes.preparer.person.read(services.requests.find(self.agent))
+        await services.families.targets.look()
         agent = services.requests.find(self.agent)
         use = services.turns.questions.use(agent)
         shares = services.requests.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
@@ -72,7 +78,7 @@ class AgentShow(OperatorRequest, frozen=True):
             "environment": [name for name, _ in agent.settings.environment],
             "ssh_agent": agent.settings.ssh_agent,
             "use": use._asdict() if use is not None else None,
-            "without": list(person.absent) if agent.phase != Phase.ENDED else [],
+            "without": list(person.absent) if person is not None and agent.phase != Phase.ENDED else [],
             "read_only": _read_only(services.state.layout, agent),
             "completed": _completed(services, agent),
         }

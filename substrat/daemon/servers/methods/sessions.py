@@ -13,6 +13,7 @@ from substrat.daemon.servers.methods.request import Encoded, Integer, OperatorRe
 from substrat.errors import InvalidParams, NotAvailable
 
 if TYPE_CHECKING:
+    from substrat.daemon.kernel.files import Files
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
 
@@ -32,7 +33,7 @@ class SessionList(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         holders = {agent.session.id: agent.name for agent in services.registry.agents if agent.session is not None}
-        found = await services.chats.list_all(_physical(self.workspace))
+        found = await services.chats.list_all(await _physical(services.state.files, self.workspace))
         program = PROGRAMS[services.registry.config.agent.program]
         if not found and program.session_file is not None:
             raise NotAvailable(
@@ -72,7 +73,7 @@ class SessionRead(OperatorRequest, frozen=True):
                 raise NotAvailable(
                     f"sessions of {program.name} can't be read: `substratctl transcript {agent.name}` shows the turns"
                 )
-        head, messages = await services.chats.read(_physical(self.workspace), session, after)
+        head, messages = await services.chats.read(await _physical(services.state.files, self.workspace), session, after)
         return {
             "session": session,
             "title": head.title,
@@ -88,11 +89,11 @@ def _created_at(milliseconds: int | None) -> str | None:
     return timestamp(milliseconds / 1000) if milliseconds is not None else None
 
 
-def _physical(path: str) -> str:
+async def _physical(files: Files, path: str) -> str:
     """Return a workspace's physical path, which cursor-agent files its chats under."""
     if not os.path.isabs(path) or "\0" in path:
         raise InvalidParams(f"{path!r} isn't an absolute path")
     try:
-        return nofollow.physical(path)
+        return await files.run(path, nofollow.physical, path)
     except OSError as problem:
         raise InvalidParams(f"{path} can't be looked at: {problem.strerror}; give the directory itself") from None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import trio
-
 from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
@@ -25,9 +23,9 @@ from substrat.names import is_uuid
 if TYPE_CHECKING:
     from substrat.core.agents.environment import Variables
     from substrat.daemon.agents.spawning import CloneRequest
-    from substrat.daemon.clones.repository import Repositories
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
+    from substrat.daemon.workspaces.git_places import Borrowing
 
 
 class AgentSpawn(OperatorRequest, frozen=True):
@@ -98,17 +96,17 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if self.session is not None and program is not CURSOR:
             raise NotAvailable(f"{program.name} can't take a chat over: leave the session out")
         await checks.check(program.id)
-        workspace = checks.check_workspace(self.workspace)
+        workspace = await checks.check_workspace(self.workspace)
         wish = CloneWish(clone=self.clone, branch=self.branch, base=self.base, wip=self.wip)
         if wish.is_open and self.session is not None:
             wish = wish._replace(clone=False)  # a chat speaks of the files that it was begun beside
         granted = await services.clones.wishes.check(workspace, wish, self.name or "")
         clone = granted.clone
         session, model = await self._adopted(services, workspace)
-        binds = checks.check_binds(self.bind, self.bind_ro, workspace)
+        binds = await checks.check_binds(self.bind, self.bind_ro, workspace)
         ssh_agent = self.ssh_agent
         if ssh_agent is not None:
-            ssh_agent = checks.check_ssh_agent(ssh_agent, workspace, binds)
+            ssh_agent = await checks.check_ssh_agent(ssh_agent, workspace, binds)
         restore = self.restore or services.registry.config.agent.restore
         settings = AgentSettings(restore, _variables(self.env), ssh_agent, program=program.id, **others_of(self))
         spawn = SpawnRequest(
@@ -124,10 +122,13 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if linked := requests.linked(agent):
             notes.append(overlap.linked(linked))
         if clone is not None:
-            notes += await trio.to_thread.run_sync(_missing_objects, services.clones.repositories, clone)
+            borrowing = services.clones.repositories.borrowing
+            notes += await services.state.files.run(clone.repository, _missing_objects, borrowing, clone)
             if clone.may_lack and (text := await services.clones.making.unfilled(agent)) is not None:
                 notes.append(text)
-        elif (text := await trio.to_thread.run_sync(git_places.objects_elsewhere, workspace)) and not granted.notes:
+        elif (
+            text := await services.state.files.run(workspace, git_places.objects_elsewhere, workspace)
+        ) and not granted.notes:
             notes.append(f"begins where git doesn't work: {text}")
         notes += granted.notes
         notes += [f"is without {text}" for text in (await preparer.person.read(agent)).absent]
@@ -150,14 +151,14 @@ class AgentSpawn(OperatorRequest, frozen=True):
         return session, self.model or head.model
 
 
-def _missing_objects(repositories: Repositories, clone: CloneRequest) -> list[str]:
+def _missing_objects(borrowing: Borrowing, clone: CloneRequest) -> list[str]:
     """Say which objects that the repository borrows its new clone is without."""
     repack = f"`git -C {shlex.quote(clone.repository)} repack -a -d` copies those that it needs"
     notes = [
         f"is without the objects in {path}, which {clone.repository} names since an agent works beside it: {repack}"
-        for path in git_places.left_out(clone.git_dir, repositories.borrowing)
+        for path in git_places.left_out(clone.git_dir, borrowing)
     ]
-    if git_places.borrows_too_much(clone.git_dir, repositories.borrowing):
+    if git_places.borrows_too_much(clone.git_dir, borrowing):
         listed = f"{clone.git_dir}/objects/info/alternates"
         notes.append(
             f"is without some objects, because {clone.repository} borrows those of more than {MOST_OBJECTS - 1} "
