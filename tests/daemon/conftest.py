@@ -136,8 +136,6 @@ class FakeRunner:
         self.frozen = []
         self.thawed = []
         self.clones_wanted = False
-        self.stored = False
-        self.refuse_to_resume = None
 
     def start(self, agent, turn):
         assert turn.outcome is None
@@ -154,13 +152,6 @@ class FakeRunner:
 
     def admit_at(self, when):
         self.admissions.append(when)
-
-    def is_stored(self, _agent):
-        return self.stored
-
-    def check_resumable(self, _agent):
-        if self.refuse_to_resume is not None:
-            raise self.refuse_to_resume
 
     def leave_out(self, agent, option):
         self.left_out.append(option)
@@ -225,8 +216,8 @@ class AgentsFixture:
         disk_gate = DiskGate("/state", self.clock, wake_at, self.free, lambda: None)
         self.families = Families(self.registry, FilesHere(), disk_gate, self.logins.of)
         self.admission = self.families.admission
-        self.book = Accounting(self.registry, self.runner, self.runner.leave_out)
-        self.supervisor = AgentRequests(self.registry, self.runner)
+        self.book = Accounting(self.registry, self.runner.leave_out)
+        self.supervisor = AgentRequests(self.registry)
         if attached:
             self.families.take_up()
             end_due(self.registry, self.families.waits.end_due)
@@ -261,7 +252,7 @@ class AgentsFixture:
         turn = self.turn(name)
         lines = list(Splitter(turn.offset).feed(b"".join(json.dumps(body).encode() + b"\n" for body in bodies)))
         offset = lines[-1].offset + lines[-1].length + 1
-        self.book.turn_lines(turn.id, [(line, stream.decode(line)) for line in lines], offset)
+        self.book.turn_lines(turn.id, [(line, stream.decode(line)) for line in lines], offset, {})
 
     def begin(self, name, session=None):
         """Let an agent's program say its session."""
@@ -269,9 +260,10 @@ class AgentsFixture:
         self.write(name, {"type": "system", "subtype": "init", "session_id": session, "model": "Auto"})
         return session
 
-    def finish(self, name, text="done", usage=None):
+    def finish(self, name, text="done", usage=None, **seen_else):
         """Let an agent's turn succeed."""
-        seen = TurnObservation(TurnResult(text, is_error=False, usage=usage), 0, None, "", anything=True)
+        result = TurnResult(text, is_error=False, usage=usage)
+        seen = TurnObservation(result, 0, None, "", anything=True, **seen_else)
         self.book.turn_over(self.turn(name).id, judge(seen, CURSOR), seen)
 
     def fall(self, name, *, exit_code=1, stop=None, errors="", without=()):

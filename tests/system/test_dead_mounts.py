@@ -42,3 +42,24 @@ def test_a_daemon_stops_and_the_next_one_starts_beside_it(daemon, dead):
     daemon.start()
     daemon.ok("send", "bob", "/say hi", "--wait", "--timeout", "20")
     wait_until(lambda: daemon.show("anna")["state"] == "failed", "the end of anna's turn")
+
+
+def test_chats_that_do_not_answer_are_named_and_the_daemon_goes_on(daemon):
+    chats = daemon.home / ".cursor" / "chats"
+    daemon.start()
+    daemon.spawn("anna", daemon.workspace(), "/say hi")
+    with mounted(chats) as mount:
+        mount.stand_still()
+        daemon.ok("send", "anna", "/say hi")
+        wait_until(lambda: daemon.show("anna")["state"] == "failed", "the end of anna's turn")
+        assert f"{chats} doesn't answer" in daemon.ctl("show", "anna").out
+        for words in (("resume", "anna"), ("sessions", "-w", daemon.show("anna")["workspace"])):
+            refused = daemon.ctl(*words)
+            assert (refused.code, f"{chats} doesn't answer" in refused.error) == (1, True), refused
+        before = daemon.process.pid
+        daemon.stop()
+        daemon.start()
+        assert daemon.show("anna")["state"] == "failed"
+        assert mount.pids().isdisjoint({before, daemon.process.pid}), "it touched the chats itself"
+    daemon.ok("resume", "anna")
+    daemon.wait("anna")

@@ -30,6 +30,8 @@ class TurnObservation(NamedTuple):
         disk_full: whether there was no room at its end where its output goes.
         last_passage: the agent's last words, after its last tool call.
         without: the dispensable options that the agent program was started without, as far as this daemon knows.
+        is_stored: whether it succeeded and its agent's session is on disk for good: a stopped program deletes a chat that
+            holds no whole turn.
         ended_at: when its files say that it ended, in seconds since the epoch; None: they don't, and it ended just now.
     """
 
@@ -43,6 +45,7 @@ class TurnObservation(NamedTuple):
     disk_full: bool = False
     last_passage: str = ""
     without: frozenset[str] = frozenset()
+    is_stored: bool = False
     ended_at: float | None = None
 
 

@@ -19,11 +19,10 @@ from substrat.core.programs.table import decode, program_of, result_of, session_
 from substrat.daemon.agents.turn_ends import TurnEnds
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import Patience
-from substrat.errors import SubstratError
 from substrat.names import is_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from substrat.core.agents.records import Process
     from substrat.core.agents.stop_reason import StopReason
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from substrat.core.programs.program import LineEvent, TurnResult
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.turn_ends import StoredSessions
 
 
 class Accounting:
@@ -39,14 +37,12 @@ class Accounting:
 
     Args:
         registry: the agents.
-        sessions: finds agents' sessions on disk.
         leave_out: starts an agent's program without an option from now on.
     """
 
-    def __init__(self, registry: Registry, sessions: StoredSessions, leave_out: Callable[[Agent, str], None]) -> None:
+    def __init__(self, registry: Registry, leave_out: Callable[[Agent, str], None]) -> None:
         self._registry = registry
-        self._sessions = sessions
-        self._ends = TurnEnds(registry, sessions, leave_out)
+        self._ends = TurnEnds(registry, leave_out)
         self._store = registry.store
         self._journal = registry.journal
 
@@ -74,9 +70,22 @@ class Accounting:
             change.record(DaemonEvent(agent.id, turn, "turn:started", text, data, cause))
 
     def turn_lines(
-        self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, patience: Patience = Patience.WAITS
+        self,
+        turn: str,
+        lines: list[tuple[Line, LineEvent]],
+        offset: int,
+        obstacles: Mapping[str, str],
+        patience: Patience = Patience.WAITS,
     ) -> None:
-        """Record an agent's lines, above all the session's id."""
+        """Record an agent's lines, above all the session's id.
+
+        Args:
+            turn: the turn.
+            lines: the lines.
+            offset: where the next one begins in its output.
+            obstacles: why sessions that are named there can't become the agent's, by session, as their files say.
+            patience: how a full disk is met.
+        """
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
@@ -86,7 +95,7 @@ class Accounting:
             for _, event in lines:
                 if event.kind == "system:init":
                     reported = True
-                    agent = self._note_session(change, agent, turn, session_of(event))
+                    agent = self._note_session(change, agent, turn, session_of(event), obstacles)
             assert agent.turn is not None
             if any(event.kind == "tool-call-started" for _, event in lines):
                 for tool_called in self._registry.follow_ups.tool_called:
@@ -166,12 +175,14 @@ class Accounting:
         """Account for a turn that has ended (`TurnEnds.turn_over`)."""
         self._ends.turn_over(turn, verdict, observation)
 
-    def _note_session(self, change: Change, agent: Agent, turn: str, session: str | None) -> Agent:
+    def _note_session(
+        self, change: Change, agent: Agent, turn: str, session: str | None, obstacles: Mapping[str, str]
+    ) -> Agent:
         """Store the session's id the moment it is seen, if it can be one and is no other agent's."""
         known = agent.session.id if agent.session else None
         if session is None or session == known:
             return agent
-        if (obstacle := self._session_obstacle(agent, session)) is not None:
+        if (obstacle := self._session_obstacle(session) or obstacles.get(session)) is not None:
             change.record(DaemonEvent(agent.id, turn, "session:refused", obstacle))
             return agent
         if known is not None:
@@ -179,16 +190,12 @@ class Accounting:
             change.record(DaemonEvent(agent.id, turn, "session:changed", text))
         return change.put(replace(agent, session=Session(session)))
 
-    def _session_obstacle(self, agent: Agent, session: str) -> str | None:
-        """Say why a session can't become an agent's, None if it can."""
+    def _session_obstacle(self, session: str) -> str | None:
+        """Say why a session can't become an agent's whatever its files say, None if it can."""
         if not is_uuid(session):
             return f"{session[:80]!r} is no session id"
         if any(other.session and other.session.id == session for other in self._registry.agents):
             return f"session {session} belongs to another agent"
-        try:
-            self._sessions.check_resumable(replace(agent, session=Session(session)))
-        except SubstratError as problem:
-            return problem.message
         return None
 
     def _update(

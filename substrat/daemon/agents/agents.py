@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.agents.turn_ends import StoredSessions
     from substrat.daemon.network.filtered import Networks
 
 
@@ -25,16 +24,13 @@ class Agents:
 
     Args:
         registry: the agents.
-        sessions: finds their sessions on disk.
         networks: those that are being served.
         leave_out: has the agent program started without an option from now on.
     """
 
-    def __init__(
-        self, registry: Registry, sessions: StoredSessions, networks: Networks, leave_out: Callable[[Agent, str], None]
-    ) -> None:
-        self.accounting = Accounting(registry, sessions, leave_out)
-        self.requests = AgentRequests(registry, sessions)
+    def __init__(self, registry: Registry, networks: Networks, leave_out: Callable[[Agent, str], None]) -> None:
+        self.accounting = Accounting(registry, leave_out)
+        self.requests = AgentRequests(registry)
         self.inbox, self.reminders = Inbox(registry), Reminders(registry)
         self.allow_lists = AllowLists(registry, networks)
         self.settings = Settings(registry, self.allow_lists)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.spawning import SpawnRequest
-    from substrat.daemon.agents.turn_ends import StoredSessions
 
 T = TypeVar("T")
 _SHOWN_PROMPT = 200
@@ -47,12 +46,10 @@ class AgentRequests:
 
     Args:
         registry: the agents.
-        sessions: finds agents' sessions on disk.
     """
 
-    def __init__(self, registry: Registry, sessions: StoredSessions) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self._sessions = sessions
         self._store = registry.store
 
     @property
@@ -298,7 +295,6 @@ class AgentRequests:
 
         Raises:
             Refused: it has ended or is just being stopped.
-            SessionMissing: its chat isn't where it was recorded.
         """
         agent = self.find(name)
         if agent.phase not in {Phase.SUSPENDED, Phase.FAILED}:
@@ -312,7 +308,6 @@ class AgentRequests:
                     change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed", {"by": by}))
                     item = item if item is not None else self._carried(agent)
             return self.find(name), item
-        self._sessions.check_resumable(agent)
         unfinished = prompt or turn_prompts.unfinished(self.registry, agent)
         with self.registry.change("agent resumed") as change:
             item, resumed = None, by_a_person(agent)

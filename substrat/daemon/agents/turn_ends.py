@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from substrat.core.agents import excerpts, prompts, result_schema, retry, totals
 from substrat.core.agents.lifecycle import Event, Phase
@@ -39,28 +39,16 @@ _UNREAD_LINES = 16
 _NOT_CONTACTED = "the agent program never called Substrat's companion in this turn, so the agent had no tools of Substrat"
 
 
-class StoredSessions(Protocol):
-    """Finds agents' chats on disk; `chats.sessions` does."""
-
-    def is_stored(self, agent: Agent) -> bool:
-        """Say whether an agent's session is on disk for good."""
-
-    def check_resumable(self, agent: Agent) -> None:
-        """Raise if an agent's session can't be continued."""
-
-
 class TurnEnds:
     """Accounts for the ends of all turns.
 
     Args:
         registry: the agents.
-        sessions: finds agents' sessions on disk.
         leave_out: starts an agent's program without an option from now on.
     """
 
-    def __init__(self, registry: Registry, sessions: StoredSessions, leave_out: Callable[[Agent, str], None]) -> None:
+    def __init__(self, registry: Registry, leave_out: Callable[[Agent, str], None]) -> None:
         self._registry = registry
-        self._sessions = sessions
         self._leave_out = leave_out
         self._store = registry.store
         self._journal = registry.journal
@@ -103,8 +91,9 @@ class TurnEnds:
         turn = self._with_report(agent, turn, text)
         with self._registry.change("turn accounted for", patience) as change:
             last = agent.last if turn.result is None else turn.result[:_LAST]
-            told = replace(agent, last=last, tokens=agent.tokens.after(turn.usage))
-            agent = change.put_turn(self._with_stored_session(told, turn), turn)
+            session = agent.session and replace(agent.session, stored=agent.session.stored or observation.is_stored)
+            told = replace(agent, last=last, tokens=agent.tokens.after(turn.usage), session=session)
+            agent = change.put_turn(told, turn)
             self._store.add_to_totals(totals.of_end(turn, self._store.counted_models()))
             if result is not None and not turn.contacted:
                 change.record(DaemonEvent(agent.id, turn.id, "mcp:not-contacted", _not_contacted(agent)))
@@ -157,12 +146,6 @@ class TurnEnds:
         schema = agent.settings.result_schema
         is_unfit = schema is not None and result_schema.misfit(schema, report) is not None
         return replace(turn, report=excerpts.shortened(report), completion=Completion.UNFIT if is_unfit else None)
-
-    def _with_stored_session(self, agent: Agent, turn: Turn) -> Agent:
-        """Note that the session is on disk for good: a stopped program deletes a chat that holds no whole turn."""
-        if agent.session is None or turn.outcome is not Outcome.SUCCESS or not self._sessions.is_stored(agent):
-            return agent
-        return replace(agent, session=replace(agent.session, stored=True))
 
     def _retry_delay(self, agent: Agent, turn: Turn, verdict: Verdict) -> float | None:
         if agent.phase != Phase.RUNNING or verdict.failure is None:

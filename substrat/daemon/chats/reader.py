@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import msgspec
@@ -18,10 +18,13 @@ from substrat.inside import chatreader
 from substrat.names import is_uuid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from substrat.daemon.chats.sessions import Sessions
     from substrat.daemon.kernel.files import Files
     from substrat.daemon.sandboxes.sandboxes import Sandboxes
 
+T = TypeVar("T")
 _CHATS = "/run/chats"
 _OWN = "/run/own"
 _MOST_OWN = 100
@@ -101,7 +104,7 @@ class Chats:
     async def _list_all(self, workspace: str) -> list[Chat]:
         folder = self._folder(workspace)
         own = dict(list(self.sessions.own_chats(workspace).items())[-_MOST_OWN:])
-        if os.path.isdir(folder):
+        if await self._look(os.path.isdir, folder):
             found = [msgspec.json.decode(line, type=Chat) for line in await self._read(folder, own, "list", _CHATS, _OWN)]
         elif own:
             found = [msgspec.json.decode(line, type=Chat) for line in await self._read(None, own, "list", _OWN)]
@@ -133,7 +136,7 @@ class Chats:
         folder: str | None = self._folder(workspace)
         own = {}
         store = os.path.join(self._folder(workspace), session, CURSOR.places.chat_file)
-        if is_uuid(session) and not os.path.isfile(store):
+        if is_uuid(session) and not await self._look(os.path.isfile, store):
             folder, own = None, {name: path for name, path in self.sessions.own_chats(workspace).items() if name == session}
         if not is_uuid(session) or (folder is None and not own):
             raise SessionMissing(
@@ -155,6 +158,9 @@ class Chats:
     def _folder(self, workspace: str) -> str:
         return os.path.join(self._sandboxes.user.place(CURSOR.places.chats), chats_folder(workspace))
 
+    async def _look(self, function: Callable[[str], T], path: str) -> T:
+        return await self._files.run(self._sandboxes.user.place(CURSOR.places.chats), function, path)
+
     async def _read(self, folder: str | None, own: dict[str, str], *arguments: str) -> list[bytes]:
         """Run the reader.
 
@@ -170,8 +176,8 @@ class Chats:
             *(Bind(path, f"{_OWN}/{name}", held=True) for name, path in own.items()),
         )
         if folder is not None:
-            physical = os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
-            mounts += (Bind(physical, _CHATS, held=True),)
+            chats = await self._look(os.path.realpath, os.path.dirname(folder))
+            mounts += (Bind(os.path.join(chats, os.path.basename(folder)), _CHATS, held=True),)
         preparer = self._sandboxes.preparer
         unreadable = await preparer.unreadable.paths()
         files, bubblewrap = self._files, await preparer.machine.find_bubblewrap()

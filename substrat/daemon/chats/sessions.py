@@ -20,27 +20,32 @@ import os
 import secrets
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import structlog
 import trio
 
 from sandbox.spec import Bind, Mount
-from substrat.core.programs.table import CURSOR, program_of
+from substrat.core.programs.table import CURSOR
 from substrat.daemon.sandboxes import chat_places, oneshot
 from substrat.daemon.sandboxes.inside import inside
 from substrat.daemon.state import damaged_files
 from substrat.daemon.workspaces import checking
-from substrat.errors import Refused, SandboxFailed, SessionMissing, SubstratError, WorkspaceUnusable
+from substrat.errors import Refused, SandboxFailed, SubstratError, WorkspaceUnusable
 from substrat.inside import chatcopier
+from substrat.names import is_uuid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.state import State
     from substrat.daemon.sandboxes.sandboxes import Sandboxes
     from substrat.daemon.state.layout import AgentDir
+    from substrat.daemon.workspaces.user import User
 
+T = TypeVar("T")
 log = structlog.get_logger("substrat.sessions")
 
 _FROM, _TO = "/run/from", "/run/to"
@@ -100,6 +105,53 @@ def publish_chat(copied: str, session: str) -> None:
         os.close(directory)
 
 
+def _begin_copy(user: User, directory: str, owner: str, session: str) -> str:
+    """Make an empty directory among a user's chats that an agent's chat is copied into; returns its path.
+
+    Raises:
+        NotMoved: a chat of that name is there.
+        OSError, WorkspaceUnusable: it can't be made.
+    """
+    chat_places.make_chats_folder(user, directory)
+    folder = chat_places.chats_of(user, directory)
+    if os.path.lexists(os.path.join(folder, session)):
+        raise NotMoved(f"there is one of that name in {folder} already, which isn't this agent's")
+    return make_copy_directory(folder, owner)
+
+
+def _find_chats(user: User, agent_dir: AgentDir, agent: Agent, own: str) -> tuple[bool, bool]:
+    """Say whether there is a chat in an agent's own directory, and whether its chat is among the user's.
+
+    A chat that an older version's turn has made among the user's is noted, and one that cursor-agent has emptied is
+    removed: it deletes a chat without a whole turn, and can't delete the directory because that is a mount.
+    """
+    shared = chat_places.shared_chat(user, agent_dir, agent)
+    if shared is not None and agent.session is not None and not agent.session.stored:
+        with suppress(OSError):
+            os.rmdir(shared)  # an empty one only
+        found = checking.identify(shared)
+        record = chat_places.Record(agent.session.id, *found) if found is not None else None
+        if record is not None and chat_places.read_record(agent_dir) != record:
+            chat_places.write_record(agent_dir, record)
+    return chat_places.is_chat(own), shared is not None
+
+
+def _follow(user: User, agent_dir: AgentDir, agent: Agent, workspace: str) -> None:
+    """Move the chat of an agent that has one to where its program looks for it in another workspace."""
+    assert agent.session is not None
+    session = agent.session.id
+    own = agent_dir.chat(agent.workspace, session)
+    try:
+        if os.path.lexists(own):
+            target = agent_dir.chat(workspace, session)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.rename(own, target)
+        if (shared := chat_places.shared_chat(user, agent_dir, agent)) is not None:
+            os.rename(shared, os.path.join(chat_places.make_chats_folder(user, workspace), session))
+    except OSError as problem:
+        raise Refused(f"the chat {problem.filename} can't be moved to {problem.filename2}: {problem.strerror}") from None
+
+
 @attrs.define(eq=False)
 class Sessions:
     """Moves the chats of one daemon's agents.
@@ -126,49 +178,44 @@ class Sessions:
                     found[agent.session.id] = own
         return found
 
-    def is_stored(self, agent: Agent) -> bool:
-        """Say whether an agent's session is among the user's chats, and the agent's, or where its program keeps it."""
-        if program_of(agent).session_file is not None:
-            return self._is_kept(agent)
-        chat = chat_places.shared_chat(self._sandboxes.user, self._state.layout.agent(agent.id), agent)
-        return chat is not None and chat_places.is_chat(chat)
-
-    def check_resumable(self, agent: Agent) -> None:
-        """Find out whether an agent's session can be continued: cursor-agent would silently start an empty one.
-
-        Raises:
-            SessionMissing: a chat that was there is gone.
-            Refused: the chat is one of the user's and not the agent's.
-        """
-        if agent.session is None:
-            return
-        place, session = self._state.layout.agent(agent.id), agent.session.id
-        if program_of(agent).session_file is not None:
-            if agent.session.stored and not self._is_kept(agent):
-                raise SessionMissing(
-                    f"the session {session} of {agent.name} is gone from its own ~/{program_of(agent).places.home}: spawn "
-                    "another agent"
-                )
-            return
-        if chat_places.is_anothers(self._sandboxes.user, place, agent):
-            raise Refused(
-                f"the session {session} is among your chats and isn't {agent.name}'s: remove the agent, and let "
-                f"another one adopt it"
-            )
-        if not chat_places.check_there(self._sandboxes.user, place, agent):
-            folder = os.path.join(chat_places.chats_of(self._sandboxes.user, agent.workspace), session)
-            raise SessionMissing(
-                f"the session {session} of {agent.name} is gone: {folder}/{CURSOR.places.chat_file} doesn't exist; "
-                f"put it back, or spawn another agent"
-            )
-
-    def _is_kept(self, agent: Agent) -> bool:
-        """Say whether the file is there in which an agent's program keeps its session, of a program with such files."""
-        program = program_of(agent)
-        if program.session_file is None or agent.session is None:
+    async def is_stored(self, agent: Agent) -> bool:
+        """Say whether an agent's session is on disk for good; where nobody can say, the next turn's end looks again."""
+        try:
+            return await self._run(chat_places.is_stored, self._sandboxes.user, self._place(agent), agent)
+        except SubstratError as problem:
+            log.warning("a session isn't looked for", agent=agent.name, reason=problem.message)
             return False
-        directory = self._state.layout.agent(agent.id).home(program.places.home)
-        return chat_places.has_session_file(directory, program.session_file(agent.session.id))
+
+    async def check_resumable(self, agent: Agent) -> None:
+        """Find out whether an agent's session can be continued (`chat_places.check_resumable`)."""
+        await self._run(chat_places.check_resumable, self._sandboxes.user, self._place(agent), agent)
+
+    async def obstacles(self, agent_id: str, named: frozenset[str]) -> dict[str, str]:
+        """Say of each session that an agent has named, and whose chat can't be its own, why that is so.
+
+        Where nobody can say, none is refused now: the agent's next turn is refused then.
+
+        Args:
+            agent_id: the agent's id.
+            named: what it has named, perhaps no id of a session.
+        """
+        agent = self._state.registry.get(agent_id)
+        known = agent.session.id if agent is not None and agent.session is not None else None
+        fresh = frozenset(session for session in named if session != known and is_uuid(session))
+        if agent is None or not fresh:
+            return {}
+        try:
+            return await self._run(chat_places.obstacles, self._sandboxes.user, self._place(agent), agent, fresh)
+        except SubstratError as problem:
+            log.warning("a session isn't looked for", agent=agent.name, reason=problem.message)
+            return {}
+
+    def _place(self, agent: Agent) -> AgentDir:
+        return self._state.layout.agent(agent.id)
+
+    async def _run(self, function: Callable[..., T], *arguments: object) -> T:
+        """Call a function that touches the user's chats in a file worker."""
+        return await self._state.files.run(self._sandboxes.user.place(CURSOR.places.chats), function, *arguments)
 
     async def settle(self, agent: Agent) -> str | None:
         """Move an agent's chat to the user's chats, if it is there to be moved; no turn of the agent may be running.
@@ -178,7 +225,7 @@ class Sessions:
         """
         if agent.session is None:
             return None
-        agent_dir, session = self._state.layout.agent(agent.id), agent.session.id
+        agent_dir, session = self._place(agent), agent.session.id
         try:
             await self._settle(agent, agent_dir, session)
         except NotMoved as problem:
@@ -193,52 +240,23 @@ class Sessions:
             await trio.to_thread.run_sync(chat_places.write_record, agent_dir, chat_places.Record(session))
         return f"the session {session} stays in the agent's own directory and isn't among your chats: {reason}"
 
-    def follow(self, agent: Agent, workspace: str) -> None:
+    async def follow(self, agent: Agent, workspace: str) -> None:
         """Move an agent's chat to where its program looks for it once the agent has another workspace.
 
         Raises:
-            WorkspaceUnusable: the user's directory for it can't be made.
+            WorkspaceUnusable: the user's directory for it can't be made, or doesn't answer.
             Refused: it can't be moved.
         """
-        if agent.session is None:
-            return
-        agent_dir, session = self._state.layout.agent(agent.id), agent.session.id
-        own = agent_dir.chat(agent.workspace, session)
-        try:
-            if os.path.lexists(own):
-                target = agent_dir.chat(workspace, session)
-                os.makedirs(os.path.dirname(target), exist_ok=True)
-                os.rename(own, target)
-            if (shared := chat_places.shared_chat(self._sandboxes.user, agent_dir, agent)) is not None:
-                os.rename(shared, os.path.join(chat_places.make_chats_folder(self._sandboxes.user, workspace), session))
-        except OSError as problem:
-            raise Refused(
-                f"the chat {problem.filename} can't be moved to {problem.filename2}: {problem.strerror}"
-            ) from None
+        if agent.session is not None:
+            await self._run(_follow, self._sandboxes.user, self._place(agent), agent, workspace)
 
     async def _settle(self, agent: Agent, agent_dir: AgentDir, session: str) -> None:
         own = agent_dir.chat(agent.workspace, session)
-        has_own, is_shared = await trio.to_thread.run_sync(self._find_chats, agent_dir, agent, own)
+        has_own, is_shared = await self._run(_find_chats, self._sandboxes.user, agent_dir, agent, own)
         if has_own and is_shared:
             self._state.trash.discard(own)  # the move was cut short before its last step
         elif has_own:
             await self._move(agent.id, agent_dir, own, agent.workspace, session)
-
-    def _find_chats(self, agent_dir: AgentDir, agent: Agent, own: str) -> tuple[bool, bool]:
-        """Say whether there is a chat in the agent's own directory, and whether its chat is among the user's.
-
-        A chat that an older version's turn has made among the user's is noted, and one that cursor-agent has emptied is
-        removed: it deletes a chat without a whole turn, and can't delete the directory because that is a mount.
-        """
-        shared = chat_places.shared_chat(self._sandboxes.user, agent_dir, agent)
-        if shared is not None and agent.session is not None and not agent.session.stored:
-            with suppress(OSError):
-                os.rmdir(shared)  # an empty one only
-            found = checking.identify(shared)
-            record = chat_places.Record(agent.session.id, *found) if found is not None else None
-            if record is not None and chat_places.read_record(agent_dir) != record:
-                chat_places.write_record(agent_dir, record)
-        return chat_places.is_chat(own), shared is not None
 
     async def _move(self, owner: str, agent_dir: AgentDir, own: str, directory: str, session: str) -> None:
         """Move a chat.
@@ -248,25 +266,21 @@ class Sessions:
             OSError, SubstratError: it can't be.
         """
         points = self._state.registry.points
-        await trio.to_thread.run_sync(chat_places.make_chats_folder, self._sandboxes.user, directory)
-        folder = chat_places.chats_of(self._sandboxes.user, directory)
-        if os.path.lexists(os.path.join(folder, session)):
-            raise NotMoved(f"there is one of that name in {folder} already, which isn't this agent's")
         points.before("chat copied")
-        copied = await trio.to_thread.run_sync(make_copy_directory, folder, owner)
+        copied = await self._run(_begin_copy, self._sandboxes.user, directory, owner, session)
         try:
             await self._copy(own, copied)
             points.after("chat copied")
-            found = await trio.to_thread.run_sync(checking.identify, copied)
+            found = await self._run(checking.identify, copied)
             if found is None:
-                raise NotMoved(f"its copy in {folder} was taken away")
+                raise NotMoved(f"its copy in {os.path.dirname(copied)} was taken away")
             await trio.to_thread.run_sync(chat_places.write_record, agent_dir, chat_places.Record(session, *found))
             points.before("chat moved")
-            await trio.to_thread.run_sync(publish_chat, copied, session)
+            await self._run(publish_chat, copied, session)
             points.after("chat moved")
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLEANING_SECONDS):
-                await trio.to_thread.run_sync(remove_copies, folder, owner, abandon_on_cancel=True)
+                await self._run(remove_copies, os.path.dirname(copied), owner)
         self._state.trash.discard(own)
 
     async def _copy(self, source: str, target: str) -> None:
@@ -297,7 +311,7 @@ class Sessions:
         Raises:
             SandboxFailed: it is there and can't be moved.
         """
-        if chat_places.session_is_stored(self._sandboxes.user, directory, session):
+        if await self._run(chat_places.session_is_stored, self._sandboxes.user, directory, session):
             return
         known = {agent.id for agent in self._state.registry.agents}
         found = await trio.to_thread.run_sync(self._find_without_records, known, directory, session)

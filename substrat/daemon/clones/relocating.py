@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import attrs
-import trio
 
 from substrat.daemon.clones.renaming import check_between_turns
 from substrat.daemon.state.events import DaemonEvent
@@ -50,7 +49,7 @@ class Relocating:
                     clone = self._check(agent)
                     moved = await self._moved(clone, await self._check_workspace(directory))
                     self._check(agent)
-                    await trio.to_thread.run_sync(self._sessions.follow, agent, moved.workspace)
+                    await self._sessions.follow(agent, moved.workspace)
                     self._commit(agent, moved, by)
         finally:
             self._registry.admit()

@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from substrat.core.agents.records import Session
 from substrat.core.programs.table import CURSOR, chats_folder, program_of
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.workspaces.checking import identify
-from substrat.errors import WorkspaceUnusable
+from substrat.errors import Refused, SessionMissing, SubstratError, WorkspaceUnusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,6 +112,17 @@ def make_chats_folder(user: User, workspace: str) -> str:
     return path
 
 
+def make_ready(user: User, agent_dir: AgentDir, agent: Agent) -> str | None:
+    """Make the folder in which an agent's turn leaves its chat, and return its chat there, as `shared_chat` does.
+
+    Raises:
+        WorkspaceUnusable: the folder can't be made.
+    """
+    if program_of(agent).session_file is None:
+        make_chats_folder(user, agent.workspace)
+    return shared_chat(user, agent_dir, agent)
+
+
 def shared_chat(user: User, agent_dir: AgentDir, agent: Agent) -> str | None:
     """Return the directory of an agent's session among the user's chats, None if there is none that is the agent's.
 
@@ -129,14 +142,14 @@ def shared_chat(user: User, agent_dir: AgentDir, agent: Agent) -> str | None:
     return path if agent.session.stored or is_recorded or _showed_all_chats(agent_dir, agent) else None
 
 
-def is_anothers(user: User, agent_dir: AgentDir, agent: Agent) -> bool:
+def _is_anothers(user: User, agent_dir: AgentDir, agent: Agent) -> bool:
     """Say whether an agent's session is among the user's chats without being the agent's."""
     if agent.session is None or shared_chat(user, agent_dir, agent) is not None:
         return False
     return os.path.lexists(os.path.join(chats_of(user, agent.workspace), agent.session.id))
 
 
-def check_there(user: User, agent_dir: AgentDir, agent: Agent) -> bool:
+def _is_there(user: User, agent_dir: AgentDir, agent: Agent) -> bool:
     """Say whether the chat that an agent's next turn continues is where it was seen last; true if none was seen yet."""
     if agent.session is None:
         return True
@@ -147,6 +160,62 @@ def check_there(user: User, agent_dir: AgentDir, agent: Agent) -> bool:
     record = read_record(agent_dir)
     was_kept = record is not None and record.session == agent.session.id and not record.inode
     return not agent.session.stored and not was_kept
+
+
+def is_stored(user: User, agent_dir: AgentDir, agent: Agent) -> bool:
+    """Say whether an agent's session is among the user's chats, and the agent's, or where its program keeps it."""
+    if program_of(agent).session_file is not None:
+        return _is_kept(agent_dir, agent)
+    chat = shared_chat(user, agent_dir, agent)
+    return chat is not None and is_chat(chat)
+
+
+def check_resumable(user: User, agent_dir: AgentDir, agent: Agent) -> None:
+    """Find out whether an agent's session can be continued: cursor-agent would silently start an empty one.
+
+    Raises:
+        SessionMissing: a chat that was there is gone.
+        Refused: the chat is one of the user's and not the agent's.
+    """
+    if agent.session is None:
+        return
+    session, program = agent.session.id, program_of(agent)
+    if program.session_file is not None:
+        if agent.session.stored and not _is_kept(agent_dir, agent):
+            raise SessionMissing(
+                f"the session {session} of {agent.name} is gone from its own ~/{program.places.home}: spawn another agent"
+            )
+        return
+    if _is_anothers(user, agent_dir, agent):
+        raise Refused(
+            f"the session {session} is among your chats and isn't {agent.name}'s: remove the agent, and let another one "
+            f"adopt it"
+        )
+    if not _is_there(user, agent_dir, agent):
+        folder = os.path.join(chats_of(user, agent.workspace), session)
+        raise SessionMissing(
+            f"the session {session} of {agent.name} is gone: {folder}/{CURSOR.places.chat_file} doesn't exist; "
+            f"put it back, or spawn another agent"
+        )
+
+
+def obstacles(user: User, agent_dir: AgentDir, agent: Agent, sessions: frozenset[str]) -> dict[str, str]:
+    """Say of each session that can't be continued as an agent's why that is so."""
+    found = {}
+    for session in sessions:
+        try:
+            check_resumable(user, agent_dir, replace(agent, session=Session(session)))
+        except SubstratError as problem:
+            found[session] = problem.message
+    return found
+
+
+def _is_kept(agent_dir: AgentDir, agent: Agent) -> bool:
+    """Say whether the file is there in which an agent's program keeps its session, of a program with such files."""
+    program = program_of(agent)
+    if program.session_file is None or agent.session is None:
+        return False
+    return has_session_file(agent_dir.home(program.places.home), program.session_file(agent.session.id))
 
 
 def _showed_all_chats(agent_dir: AgentDir, agent: Agent) -> bool:

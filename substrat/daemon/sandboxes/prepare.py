@@ -19,7 +19,7 @@ from substrat import paths
 from substrat.core.agents import environment
 from substrat.core.agents.cgroup_limits import CgroupLimits
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.programs.table import program_of
+from substrat.core.programs.table import CURSOR, program_of
 from substrat.daemon.agents import spawning
 from substrat.daemon.agents.findings import Found
 from substrat.daemon.sandboxes import (
@@ -30,7 +30,6 @@ from substrat.daemon.sandboxes import (
     program,
     sources,
 )
-from substrat.daemon.sandboxes.chat_places import shared_chat
 from substrat.daemon.sandboxes.generated import generate
 from substrat.daemon.sandboxes.launch_plan import LaunchPlan
 from substrat.daemon.sandboxes.machine import Machine
@@ -122,6 +121,7 @@ class SandboxPreparer:
         registry, layout, environ = state.registry, state.layout, state.environ
         self._state = state
         self._user = user
+        self._chats = user.place(CURSOR.places.chats)
         self._cgroups = cgroups
         self.machine = Machine(registry)
         self.protector = WorkspaceProtector(registry, state.files, layout, user, environ)
@@ -172,7 +172,7 @@ class SandboxPreparer:
         found, missing = await self._state.files.run(agent.workspace, _without_placeholders, found, made)
         mode = await self.machine.network_mode(agent)
         agent_dir = self._state.layout.agent(agent.id)
-        chat = await self._state.files.run(agent.workspace, shared_chat, self._user, agent_dir, agent)
+        chat = await self._state.files.run(self._chats, chat_places.shared_chat, self._user, agent_dir, agent)
         await self._generate(agent, agent_dir, found, chat)
         await trio.to_thread.run_sync(self._make_shared, agent)
         unreadable = await self.unreadable.paths()
@@ -232,7 +232,8 @@ class SandboxPreparer:
         python = program.find_python()[0]
         unreadable = await self.unreadable.paths()
         person = await self.person.read(agent)
-        chat = await files.run(place, shared_chat, self._user, self._state.layout.agent(agent.id), agent)
+        own_dir = self._state.layout.agent(agent.id)  # a command's `agent_dir` is another one
+        chat = await files.run(self._chats, chat_places.make_ready, self._user, own_dir, agent)
         self._state.registry.points.before("files made")
         left_out = await files.run(place, partial(
             generate, agent_dir, agent,
@@ -363,10 +364,7 @@ class SandboxPreparer:
 
 
 def _check_again(agent: Agent, agent_dir: AgentDir, user: User, closed: tuple[str, ...]) -> checking.DirectoryId | None:
-    """Check that a workspace is as it was at the spawn, make what must be there, and return which directory it is.
-
-    These are the workspace's folder of chats, and a directory of an agent's own.
-    """
+    """Check that a workspace is as it was at the spawn, or make an agent's own one, and return which directory it is."""
     if agent.clone is not None:
         git_places.check_there(agent.clone.git_dir, agent.name)
         git_places.check_there(agent.clone.repository, agent.name)
@@ -374,8 +372,6 @@ def _check_again(agent: Agent, agent_dir: AgentDir, user: User, closed: tuple[st
         os.makedirs(agent_dir.scratch, mode=0o700, exist_ok=True)
     elif checking.check_workspace(agent.workspace, user, closed) != agent.workspace:
         raise WorkspaceUnusable(f"the workspace {agent.workspace} has become a link: put the directory back")
-    if program_of(agent).session_file is None:
-        chat_places.make_chats_folder(user, agent.workspace)
     return checking.identify(agent.workspace)
 
 

@@ -99,6 +99,9 @@ class TurnEnd:
         turn, seen, verdict = ended.turn, ended.seen, ended.verdict
         while True:
             try:
+                agent = self._state.registry.get(ended.agent.id)
+                if agent is not None and verdict.outcome is Outcome.SUCCESS:
+                    seen = seen._replace(is_stored=await self._sessions.is_stored(agent))
                 await until_stored(partial(self._accounting.turn_over, turn.id, verdict, seen))
             except Exception:
                 # Perhaps because of what was seen of it, so the next try does without, and comes at once.

@@ -13,14 +13,14 @@ from substrat.core.agents.stop_reason import AFTER_RESULT
 from substrat.core.programs import lenient
 from substrat.core.programs.ndjson import Line, Splitter
 from substrat.core.programs.program import gets_further
-from substrat.core.programs.table import decoder, result_of
+from substrat.core.programs.table import decoder, result_of, session_of
 from substrat.daemon.kernel import descriptors
 from substrat.daemon.kernel.tail import Cut, Tail
 from substrat.daemon.state.storing import FULL_DISK_PAUSE, Patience, until_stored
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from substrat.core.agents.records import Process
     from substrat.core.agents.stop_reason import StopReason
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from substrat.daemon.kernel.inotify import ChangeFlag
     from substrat.daemon.state.layout import TurnDir
     from substrat.daemon.turns.stop_request import StopRequest
+
+    FindObstacles = Callable[[frozenset[str]], Awaitable[Mapping[str, str]]]
 
 log = structlog.get_logger("substrat.output")
 
@@ -58,9 +60,14 @@ class TurnObserver(Protocol):
         """The sandbox was started, with a version of the agent program."""
 
     def turn_lines(
-        self, turn: str, lines: list[tuple[Line, LineEvent]], offset: int, patience: Patience = Patience.WAITS
+        self,
+        turn: str,
+        lines: list[tuple[Line, LineEvent]],
+        offset: int,
+        obstacles: Mapping[str, str],
+        patience: Patience = Patience.WAITS,
     ) -> None:
-        """The agent wrote lines; everything before `offset` has been seen."""
+        """The agent wrote lines; everything before `offset` has been seen, and `obstacles` are those of their sessions."""
 
     def turn_truncated(self, turn: str, size: int, expected: int, patience: Patience = Patience.WAITS) -> None:
         """The agent cut its own output."""
@@ -89,6 +96,7 @@ class TurnOutput:
         longest: how many bytes the turn may write; 0: no limit.
         stop: whether the turn is to be stopped.
         exited: set when the turn's processes are gone.
+        obstacles: says of sessions that the agent has named which aren't its own, and why.
     """
 
     def __init__(
@@ -100,6 +108,7 @@ class TurnOutput:
         longest: int,
         stop: StopRequest,
         exited: trio.Event,
+        obstacles: FindObstacles,
     ) -> None:
         self._turn = turn
         self._place = place
@@ -108,6 +117,7 @@ class TurnOutput:
         self._longest = longest
         self._stop = stop
         self._exited = exited
+        self._obstacles = obstacles
         self._decode_line = decoder()
         self._lines = self._cuts = 0
         self._read_until: float | None = None
@@ -237,7 +247,9 @@ class TurnOutput:
 
     async def _note(self, decoded: list[tuple[Line, LineEvent]], offset: int) -> bool:
         """Record lines; returns whether that could be done."""
-        if not await self._recorded(partial(self._observer.turn_lines, self._turn, decoded, offset)):
+        named = frozenset(filter(None, (session_of(event) for _, event in decoded if event.kind == "system:init")))
+        obstacles = await self._obstacles(named) if named else {}
+        if not await self._recorded(partial(self._observer.turn_lines, self._turn, decoded, offset, obstacles)):
             return False
         if any(gets_further(event.kind) for _, event in decoded):
             self.stalled_since = None

@@ -72,7 +72,7 @@ class TurnPreparation:
         if agent.session is not None and not agent.session.stored:
             # It couldn't be moved before, or is an older version's; if it can't be moved now, the turn's end tells that.
             await self._sessions.settle(agent)
-        self._sessions.check_resumable(agent)
+        await self._sessions.check_resumable(agent)
         self._check_rules(agent)
         await self._refresh_clone(agent, turn)
         directory = await self._checked_directory(agent)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from substrat.daemon.kernel.inotify import ChangeFlag, Watcher
     from substrat.daemon.sandboxes.launch_plan import LaunchPlan
     from substrat.daemon.state.layout import TurnDir
-    from substrat.daemon.turns.output import TurnObserver
+    from substrat.daemon.turns.output import FindObstacles, TurnObserver
 
 _ROOM_FOR_ERRORS = 4096
 """Bytes on disk that a program's standard error has from the start: a block, enough for a message and a stack trace."""
@@ -55,6 +55,7 @@ class RunningTurn(TurnControl):
         watcher: inotify.
         limits: how long things may take.
         points: the failpoints.
+        obstacles: says of sessions that the agent has named which aren't its own, and why.
         group: the sandbox's cgroup, if there can be one.
         showing: lets others see the sandbox's first process, given its pid, for as long as the returned context lasts.
         frozen: whether it is to be stopped in memory from the start.
@@ -70,6 +71,7 @@ class RunningTurn(TurnControl):
         limits: TurnLimits,
         points: Failpoints,
         *,
+        obstacles: FindObstacles,
         group: Group | None = None,
         showing: Callable[[int], AbstractContextManager[None]] = lambda _pid: nullcontext(),
         frozen: bool = False,
@@ -82,7 +84,10 @@ class RunningTurn(TurnControl):
         self._showing = showing
         self._without: frozenset[str] = frozenset()
         self._ended_before = False
-        self._output = TurnOutput(turn, place, offset, observer, limits.output, self.stop_request, self._exited)
+        self._output = TurnOutput(
+            turn, place, offset, observer, limits.output,
+            stop=self.stop_request, exited=self._exited, obstacles=obstacles,
+        )  # fmt: skip
         self._limits = LimitsWatch(
             turn=turn, place=place, observer=observer, watcher=watcher, limits=limits, output=self._output, pauses=pauses,
             kill=self.kill_soon,

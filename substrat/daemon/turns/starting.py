@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.verdict import TurnObservation
     from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.agents.state import State
+    from substrat.daemon.chats.sessions import Sessions
     from substrat.daemon.kernel.cgroups import Group
     from substrat.daemon.network.filtered import TurnNetwork
     from substrat.daemon.sandboxes.sandboxes import Sandboxes
@@ -51,6 +52,7 @@ class TurnStarter:
         accounting: records the turns.
         sandboxes: tells which sandboxes run, with their cgroups and networks.
         preparation: prepares the turns' sandboxes.
+        sessions: tells whose the chats are that agents name.
         serve_agent: serves an agent's socket until cancelled.
         turns: the turns that run.
     """
@@ -59,6 +61,7 @@ class TurnStarter:
     _accounting: Accounting
     _sandboxes: Sandboxes
     _preparation: TurnPreparation
+    _sessions: Sessions
     _serve_agent: Callable[..., Awaitable[None]]
     _turns: RunningTurns
     _recorded: set[str] = attrs.field(init=False)
@@ -83,6 +86,7 @@ class TurnStarter:
         running = RunningTurn(
             turn.id, turn_place, turn.offset, self._accounting, self._state.watcher, self._limits(agent, turn, turn_place),
             self._state.registry.points, group=self._group_of(turn, started), frozen=turn.frozen_at is not None,
+            obstacles=partial(self._sessions.obstacles, agent.id),
             showing=partial(self._sandboxes.running.showing, agent.id, TURN),
         )  # fmt: skip
         note = partial(self._accounting.network_decided, turn.id)

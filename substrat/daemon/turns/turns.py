@@ -68,8 +68,8 @@ class Turns:
             state=state, accounting=accounting, sandboxes=sandboxes, sessions=sessions, refresh=clones.making.refresh
         )
         starter = TurnStarter(
-            state=state, accounting=accounting, sandboxes=sandboxes, preparation=preparation, serve_agent=serve_agent,
-            turns=running,
+            state=state, accounting=accounting, sandboxes=sandboxes, preparation=preparation, sessions=sessions,
+            serve_agent=serve_agent, turns=running,
         )  # fmt: skip
         turn_git = TurnGit(preparer, state.files, layout)
         look = WorkspaceLook(state=state, accounting=accounting, protector=preparer.protector, git=turn_git)

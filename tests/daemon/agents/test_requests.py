@@ -9,7 +9,7 @@ from substrat.core.agents.records import Outcome, Process, Session, abridged
 from substrat.core.agents.stop_reason import INTERRUPTED, SUSPENDED, took_too_long
 from substrat.core.agents.verdict import NOTHING_SEEN, Verdict
 from substrat.daemon.families.waiting import bounded
-from substrat.errors import NotFound, Refused, SessionMissing, StorageFailed, WaitTimedOut
+from substrat.errors import NotFound, Refused, StorageFailed, WaitTimedOut
 
 PATIENCE = 20
 SESSION = "0b5d7e5c-8d2f-4d6a-9a3e-5a1f0c9b7e21"
@@ -131,8 +131,7 @@ def test_a_session_that_changes_is_told(agents):
 def test_a_session_is_stored_when_it_was_seen_on_disk(agents):
     agents.spawn("bob", "work")
     agents.begin("bob", SESSION)
-    agents.runner.stored = True
-    agents.finish("bob")
+    agents.finish("bob", is_stored=True)
     assert agents.agent("bob").session == Session(SESSION, stored=True)
 
 
@@ -152,7 +151,7 @@ def test_news_of_a_turn_nobody_knows_change_nothing(agents):
     for action in (
         lambda: agents.book.turn_over(turn, Verdict(Outcome.ERROR, "x"), NOTHING_SEEN),
         lambda: agents.book.turn_spawned(turn, Process(1, 1, "x")),
-        lambda: agents.book.turn_lines("unknown", [], 5),
+        lambda: agents.book.turn_lines("unknown", [], 5, {}),
         lambda: agents.book.turn_note(turn, "a", "b"),
     ):
         action()
@@ -329,17 +328,6 @@ def test_a_failed_agent_goes_on_when_told(agents, reported):
     agents.supervisor.resume("bob", None)
     assert agents.prompt("bob").startswith("You were stopped") == reported
     assert "the task" in agents.prompt("bob")
-
-
-def test_a_session_that_is_gone_refuses_to_go_on(agents):
-    agents.spawn("bob", "the task")
-    agents.supervisor.suspend("bob")
-    agents.fall("bob")
-    agents.runner.refuse_to_resume = SessionMissing("it is gone")
-    with pytest.raises(SessionMissing):
-        agents.supervisor.resume("bob", None)
-    assert agents.state("bob") == "suspended"
-    assert agents.agent("bob").waiting == 0
 
 
 def test_removing(agents):

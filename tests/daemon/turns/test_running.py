@@ -28,6 +28,11 @@ NOTHING_ELSE = (
 )
 
 
+async def no_obstacles(_named):
+    """All sessions that an agent names are its own."""
+    return {}
+
+
 class TurnObserver:
     """Writes a turn's reports down; storage can be made to fail."""
 
@@ -57,7 +62,7 @@ class TurnObserver:
         self._write()
         self.spawned.append(started)
 
-    def turn_lines(self, _turn, lines, offset, patience=Patience.WAITS):
+    def turn_lines(self, _turn, lines, offset, _obstacles, patience=Patience.WAITS):
         self._write()
         self.lines += [line for line, _ in lines]
         self.offset = offset
@@ -112,6 +117,7 @@ class Bench:
             self.watcher,
             how,
             Failpoints({}),
+            obstacles=no_obstacles,
             group=group,
             frozen=frozen,
         )

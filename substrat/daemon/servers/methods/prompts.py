@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.families.waiting import bounded
 from substrat.daemon.servers.methods.request import AgentName, Integer, OperatorRequest, State, Timeout, about
 
@@ -81,5 +82,8 @@ class AgentResume(OperatorRequest, frozen=True):
     prompt: Annotated[str | None, about("a prompt to send instead")] = None
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        agent = services.requests.find(self.agent)
+        if agent.phase in {Phase.SUSPENDED, Phase.FAILED}:
+            await services.chats.sessions.check_resumable(agent)
         agent, message = services.requests.resume(self.agent, self.prompt, connection.by)
         return {"agent": services.objects.one(agent), "message": message}
