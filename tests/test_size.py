@@ -47,7 +47,7 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 1960,
     "substrat/web": 830,
     "substrat/web/page": 2450,
-    "tests": 53400,
+    "tests": 53450,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480

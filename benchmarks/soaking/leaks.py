@@ -71,14 +71,17 @@ def watches(watcher: type[inotify.Watcher | inotify.EntryWatcher]) -> None:
     watcher.__init__ = without_removing  # type: ignore[method-assign]
 
 
+_remove_all = standins.remove_all
+
+
+def remove_all_but_one(paths: Sequence[str]) -> None:
+    """Remove placeholders, in a file worker, which finds this function by its name."""
+    _remove_all([path for path in paths if not path.endswith("/.envrc")])
+
+
 def placeholders() -> None:
     """The placeholder for a missing `.envrc` stays in the workspace."""
-    remove_all = standins.remove_all
-
-    def but_one(paths: Sequence[str]) -> None:
-        remove_all([path for path in paths if not path.endswith("/.envrc")])
-
-    standins.remove_all = but_one
+    standins.remove_all = remove_all_but_one
 
 
 def rows() -> None:

@@ -17,6 +17,7 @@ from harness import BIN, STANDIN
 
 from soaking import workspaces
 from substrat.core.agents import cgroup_limits
+from substrat.daemon.kernel import file_server
 
 ENTER = 'echo 0 >"$0"/cgroup.procs && exec "$@"'
 LEAKS = os.path.join(os.path.dirname(__file__), "leaks.py")
@@ -117,12 +118,14 @@ class Place:
         return found
 
     def processes(self) -> dict[int, str]:
-        """Return all processes but the daemon and this one that have anything to do with the directory, with a name."""
+        """Return all processes but the daemon's and this one that have anything to do with the directory, with a name."""
         found = {}
         sandboxed = self.sandboxed()
         for pid in set(_pids()) - self._known():
             with suppress(OSError):
                 parts = b"".join(_content(pid, name) for name in ("cmdline", "environ"))
+                if _content(pid, "comm").decode("utf-8", "replace").strip() == file_server.NAME:
+                    continue
                 ours = pid in sandboxed or os.fsencode(self.root) in parts or any(self.root in path for path in _links(pid))
                 if ours and not _is_zombie(pid):
                     found[pid] = _content(pid, "comm").decode("utf-8", "replace").strip()

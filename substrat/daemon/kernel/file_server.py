@@ -21,6 +21,8 @@ HEAD = struct.Struct("=QI")
 """Of a message: how many bytes it has, and how many descriptors come after it."""
 MOST_AT_ONCE = 253
 """Descriptors that the kernel sends with one byte (`SCM_MAX_FD`)."""
+NAME = "substrat-files"
+"""The name of the server and its workers in a list of processes (`/proc/PID/comm`, at most 15 bytes)."""
 MARK = b"d"
 """The byte that descriptors come with."""
 _SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
@@ -37,6 +39,8 @@ def start() -> socket.socket:
         return ours
     try:
         ours.close()
+        with open("/proc/self/comm", "w", encoding="ascii") as name:
+            name.write(NAME)
         serve(theirs)
     finally:
         os._exit(0)

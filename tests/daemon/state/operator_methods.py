@@ -21,6 +21,10 @@ async def _nothing(_agent):
     return {}
 
 
+async def _no_look():
+    """Look at no branches: no task does that here, and a list would wait for it each time."""
+
+
 async def _no_settings(_agent):
     return PersonGit()
 
@@ -31,6 +35,7 @@ class OperatorMethods:
     def __init__(self, agents, layout, **parts):
         self.agents = agents
         self.questions = Inbox(agents.registry)
+        agents.families.targets.look = _no_look
         preparer: Any = SimpleNamespace(
             protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings)
         )
