@@ -68,8 +68,8 @@ async def run(
             watched: set[int] = set()
             while True:
                 wanted.clear()
-                watched = await _watch(registry, files, closed(), watcher, watched)
                 try:
+                    watched = await _watch(registry, files, closed(), watcher, watched)
                     await look_again()
                 except (StorageFailed, DescriptorsUsedUp) as problem:
                     log.error("a finding that is settled stays open", reason=problem.message)  # noqa: TRY400

@@ -41,7 +41,7 @@ _DESCRIPTOR_BYTES = array.array("i").itemsize
 
 
 class NoAnswer(WorkspaceUnusable):
-    """A file system has stood still for too long."""
+    """A file system has stood still for too long, or the worker that looked at it was killed."""
 
 
 class _Worker(NamedTuple):
@@ -104,7 +104,9 @@ class Files:
             given: descriptors, which it gets as its last arguments, under numbers of the worker's.
 
         Raises:
-            NoAnswer: it made no progress for five seconds, or an earlier function of the same place still hangs.
+            NoAnswer: it made no progress for five seconds, an earlier function of the same place still hangs, or the worker
+                was killed.
+            DescriptorsUsedUp: this process has no descriptor for a worker.
             Exception: what the function raises.
         """
         found: T = (await self._call(place, function, arguments, given)).answer
@@ -137,7 +139,7 @@ class Files:
             try:
                 answered = await _exchange(worker, data, given)
             except (ConnectionResetError, BrokenPipeError):
-                raise StateUnusable(f"the process that looked at files in {place} was killed: try again") from None
+                raise NoAnswer(f"{place} was not looked at: the process that did it was killed, try again") from None
             finally:
                 self._put_back(worker) if answered is not None else self._kill(worker, place)
         if answered is None:

@@ -17,7 +17,7 @@ from substrat.core.programs.table import program_of
 from substrat.daemon.agents.disk_gate import free_bytes
 from substrat.daemon.kernel import disk_io, procfs
 from substrat.daemon.kernel.files import NoAnswer
-from substrat.errors import StorageFailed
+from substrat.errors import DescriptorsUsedUp, StorageFailed
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class DiskWatch:
             began = trio.current_time()
             try:
                 await self.look()
-            except (OSError, StorageFailed) as problem:
+            except (OSError, StorageFailed, DescriptorsUsedUp) as problem:
                 log.warning("the disk wasn't looked at", reason=str(problem))
             if not any(agent.phase == Phase.RUNNING for agent in self._registry.agents):
                 # One that starts from here on wakes it again: there is no await in between.

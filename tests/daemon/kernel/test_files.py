@@ -12,7 +12,7 @@ import trio
 
 from substrat.daemon.kernel import file_server, files, process
 from substrat.daemon.kernel.files import Files, NoAnswer
-from substrat.errors import StateUnusable, WorkspaceUnusable
+from substrat.errors import WorkspaceUnusable
 from tests.support.dead_mount import mounted
 from tests.support.waiting import wait_until
 
@@ -78,7 +78,7 @@ async def test_one_that_is_cancelled_or_killed_leaves_no_worker_and_the_next_cal
         await workers.run(fifo, Path.read_bytes, Path(fifo))
     assert await workers.run(fifo, os.path.basename, fifo) == "fifo"
     assert not workers._killed
-    with pytest.raises(StateUnusable, match=f"looked at files in {tmp_path} was killed: try again"):
+    with pytest.raises(NoAnswer, match=f"{tmp_path} was not looked at: the process that did it was killed, try again"):
         await workers.run(str(tmp_path), signal.raise_signal, signal.SIGKILL)
     assert await workers.run(str(tmp_path), os.path.basename, "/a/b") == "b"
 
