@@ -52,7 +52,6 @@ ROOMS: dict[str, int] = {
 """The most lines of code of each room."""
 LONGEST_FILE = 480
 LONG_FILES: dict[str, int] = {
-    "substrat/protocol/objects.py": 562,
     "tests/core/programs/cursor/test_dialects.py": 489,
     "tests/core/programs/cursor/test_stream.py": 538,
     "tests/daemon/agents/test_requests.py": 494,

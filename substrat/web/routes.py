@@ -13,7 +13,7 @@ import anyio
 
 from substrat import errors
 from substrat.core.programs.transcript import Transcript, TranscriptDocument
-from substrat.protocol import objects
+from substrat.protocol import clone_objects, objects
 from substrat.protocol.parameters import PARAMETERS
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Encoded(bytes):
     """An answer that is JSON already."""
 
 
-_AGENT, _AGENTS, _LANDED = objects.AgentObject, list[objects.AgentObject], list[objects.LandingObject]
+_AGENT, _AGENTS, _LANDED = objects.AgentObject, list[objects.AgentObject], list[clone_objects.LandingObject]
 
 
 def _get(
@@ -160,7 +160,7 @@ ROUTES = (
     _get("/agents/{agent}", "agent.show", "One agent, whole.", objects.WholeAgentObject),
     _get("/agents/{agent}/turns", "agent.turns", "Its turns, oldest first.", list[objects.TurnObject], _turns),
     _get("/agents/{agent}/transcript", "agent.show", "Prompts, words and tool calls, turn by turn.", dict, _transcript),
-    _get("/agents/{agent}/diff", "agent.diff", "The work in its private clone.", objects.DiffObject, _diff),
+    _get("/agents/{agent}/diff", "agent.diff", "The work in its private clone.", clone_objects.DiffObject, _diff),
     _get(
         "/agents/{agent}/network", "agent.network", "Its allow-list and its network's decisions.", objects.NetworkObject,
         without=("allow", "remove"),
