@@ -248,7 +248,7 @@ class DiskKeys(msgspec.Struct, frozen=True):
         int,
         Meta(
             ge=0,
-            description="bytes that must be free where the state is for a turn to start, and for a check of a landing to "
+            description="bytes that must be free where the state is for a turn to start, and for a check to "
             "begin and to go on, and where a repository is when the unfolded work of a turn comes in; 0: it isn't looked "
             "at",
         ),
@@ -278,7 +278,7 @@ class CloneKeys(msgspec.Struct, frozen=True):
     setup_seconds: Annotated[
         float, Meta(gt=0, description="seconds that the commands which set a clone up may take in all")
     ] = 600.0
-    check_seconds: Annotated[float, Meta(gt=0, description="seconds that `merge --check` may take")] = 1800.0
+    check_seconds: Annotated[float, Meta(gt=0, description="seconds that a check may take")] = 1800.0
     check_room: Annotated[
         Literal["clone", "setup"],
         Meta(

@@ -22,7 +22,7 @@ _MOST_NAMES = 40
 _COLOURS = {
     "answer": output.RED, "unsafe": output.RED, "unkept": output.RED, "failed": output.RED, "stuck": output.RED,
     "budget": output.YELLOW, "merge": output.YELLOW, "held": output.YELLOW, "suspended": output.YELLOW,
-    "working": output.GREEN, "queued": output.CYAN, "idle": output.DIM, "done": output.DIM,
+    "working": output.GREEN, "checking": output.CYAN, "queued": output.CYAN, "idle": output.DIM, "done": output.DIM,
 }  # fmt: skip
 
 

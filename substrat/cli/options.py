@@ -110,6 +110,17 @@ class Command:
             raise self.wrong(f"{name} must be a number of seconds, not {given!r}")
         return number
 
+    def whole(self, name: str, given: str) -> int:
+        """Read an integer that was given under a name.
+
+        Raises:
+            UsageError: it isn't one.
+        """
+        try:
+            return int(given)
+        except ValueError:
+            raise self.wrong(f"{name} must be a whole number, not {given!r}") from None
+
 
 class Arguments:
     """A command line that was read.
@@ -165,12 +176,7 @@ class Arguments:
             UsageError: it isn't one.
         """
         given = self.value(key)
-        if given is None:
-            return None
-        try:
-            return int(given)
-        except ValueError:
-            raise self.command.wrong(f"--{key} must be a whole number, not {given!r}") from None
+        return None if given is None else self.command.whole(f"--{key}", given)
 
 
 def _least(words: str) -> int:

@@ -169,7 +169,7 @@ def show_verdict(agent: Agent, *, json: bool, named: bool = False) -> int:
         The exit status that passes the verdict on.
     """
     turn = output.turn_of(agent) or {}
-    status = vocabulary.verdict_status(turn.get("outcome"))
+    status = vocabulary.verdict_status(turn.get("outcome"), agent.get("check"))
     if status != errors.DONE:
         output.note(failure(agent))
     elif not json:
@@ -198,6 +198,8 @@ def failure(agent: Agent) -> str:
     """Say in one line how an agent's newest turn failed."""
     turn = output.turn_of(agent) or {}
     name, outcome = agent["name"], turn.get("outcome") or "no outcome"
+    if outcome == "success" and isinstance(check := agent.get("check"), dict):
+        return f"the work of {name} isn't done: {output.text_of(check.get('text'))}"
     reason = output.text_of(turn.get("error"), "") or f"'substratctl logs {name}' shows what it did"
     return f"turn {turn.get('number')} of {name} ended with {outcome}: {reason}"
 

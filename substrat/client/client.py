@@ -79,6 +79,8 @@ class Client(Connection):
         ssh_agent: str | None = None,
         time_limit: float | None = None,
         silence_limit: float | None = None,
+        check: str | None = None,
+        retries: int | None = None,
         clone: bool | None = None,
         branch: str | None = None,
         base: str | None = None,
@@ -89,7 +91,8 @@ class Client(Connection):
             "agent.spawn", workspace=workspace, name=name, program=program, model=model, network=network,
             allow=_array(allow), bind=_array(bind), bind_ro=_array(bind_ro), prompt=prompt, session=session,
             restore=restore, priority=priority, env=_variables(env), ssh_agent=ssh_agent,
-            time_limit=time_limit, silence_limit=silence_limit, clone=clone, branch=branch, base=base, wip=wip,
+            time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries, clone=clone, branch=branch,
+            base=base, wip=wip,
         )  # fmt: skip
         return cast("SpawnedAgentObject", found)
 
@@ -119,6 +122,8 @@ class Client(Connection):
         priority: str | None = None,
         time_limit: float | None = None,
         silence_limit: float | None = None,
+        check: str | None = None,
+        retries: int | None = None,
         env: Mapping[str, str] | None = None,
         without: Sequence[str] | None = None,
         defaults: Sequence[str] | None = None,
@@ -127,8 +132,8 @@ class Client(Connection):
         """Change an agent's settings, all or none, from its next turn on (`agent.set`)."""
         found = await self.call(
             "agent.set", agent=agent, model=model, network=network, allow=_array(allow), priority=priority,
-            time_limit=time_limit, silence_limit=silence_limit, env=_variables(env), without=_array(without),
-            defaults=_array(defaults), workspace=workspace,
+            time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries, env=_variables(env),
+            without=_array(without), defaults=_array(defaults), workspace=workspace,
         )  # fmt: skip
         return cast("AgentObject", found)
 

@@ -35,7 +35,8 @@ CHANGES = (
     "agent renamed", "renaming finished", "settings changed", "address given", "prune intended", "tree pruned",
     "refs noted", "agent relocated", "gate tried", "bell recorded", "bell failed",
     "restore intended", "clone restored", "restore failed",
-    "landing asked", "landing intended", "landing noted", "landing decided", "wait over", LOST, *SWEPT,
+    "landing asked", "landing intended", "landing noted", "landing decided", "wait over", "check begun", "check judged",
+    LOST, *SWEPT,
     *(f"tool called: {name_of(tool)}" for tool in TOOLS if name_of(tool) not in ONLY_READ),
 )  # fmt: skip
 """Every commit but those inside a tool call."""

@@ -6,8 +6,8 @@ Standard library only: `substratctl ls` imports this at every start.
 from __future__ import annotations
 
 KINDS = (
-    "answer", "unsafe", "unkept", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting", "queued",
-    "idle", "done",
+    "answer", "unsafe", "unkept", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting",
+    "checking", "queued", "idle", "done",
 )  # fmt: skip
 """Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
 `budget`; it is known so that a newer daemon's agents are sorted rightly."""

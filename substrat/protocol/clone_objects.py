@@ -41,6 +41,7 @@ class WorkObject(_WorkBase):
     stashes: int
     hidden: int
     landed: bool
+    checked: str | None
     unkept: str | None
 
 

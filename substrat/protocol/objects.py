@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from substrat.protocol.clone_objects import CloneObject
+from substrat.protocol.clone_objects import CloneObject  # noqa: TC001 - typing looks it up
 
 State = Literal["idle", "queued", "running", "suspended", "failed", "ended"]
 Priority = Literal["high", "normal", "low"]
@@ -53,6 +53,17 @@ class TokensObject(TypedDict):
     output: int
 
 
+class TurnCheckObject(TypedDict):
+    """The command that says whether an agent's work is done, and how it stands."""
+
+    command: str
+    retries: int
+    state: Literal["waiting", "running", "passed", "failed"]
+    tries: int
+    commit: str | None
+    text: str
+
+
 class _AgentBase(TypedDict):
     """The members of an agent object, but for its turn."""
 
@@ -74,6 +85,7 @@ class _AgentBase(TypedDict):
     status: str | None
     activity: ActivityObject | None
     clone: CloneObject | None
+    check: TurnCheckObject | None
     waits: int
     last: str | None
     tokens: TokensObject

@@ -18,7 +18,7 @@ NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
     "id", "name", "state", "session_id", "workspace", "program", "model", "network", "parent", "created_at", "unread",
-    "turn", "attention", "reason", "family", "priority", "status", "activity", "clone", "waits", "last",
+    "turn", "attention", "reason", "family", "priority", "status", "activity", "clone", "check", "waits", "last",
     "tokens",
 )  # fmt: skip
 HEARD_AT, TOGETHER = "heard_at", "together"
@@ -27,13 +27,15 @@ TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code",
 EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw", "data", "cause")
 
 
-def verdict_status(outcome: object) -> int:
+def verdict_status(outcome: object, check: object = None) -> int:
     """Return the exit status that passes a turn's verdict on.
 
     Args:
         outcome: the turn object's `outcome`, such as `success`.
+        check: the agent object's `check`.
     """
-    return errors.DONE if outcome == "success" else errors.TURN_FAILED
+    is_refused = isinstance(check, dict) and check.get("state") == "failed"
+    return errors.DONE if outcome == "success" and not is_refused else errors.TURN_FAILED
 
 
 def fields(source: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = ("time_limit", "silence_limit")
-_KEYS = ("name", "model", "network", "allow", "priority", *_LIMITS, "env.NAME", "workspace")
+_KEYS = ("name", "model", "network", "allow", "priority", *_LIMITS, "check", "retries", "env.NAME", "workspace")
 _LATER = ("budget",)
 _CHOICES = {"network": ("none", "filtered", "host"), "priority": ("high", "normal", "low")}
 
@@ -22,7 +22,8 @@ COMMAND = Command(
     "NAME KEY=VALUE...",
     notes=(
         "model=SLUG, network=none|filtered|host, allow=HOST[,HOST]... (in place of the list that it has; 'allow' adds "
-        "to it), priority=high|normal|low, time_limit=SECONDS and silence_limit=SECONDS (0: no limit), env.NAME=VALUE; "
+        "to it), priority=high|normal|low, time_limit=SECONDS and silence_limit=SECONDS (0: no limit), check=COMMAND and "
+        "retries=N as with 'spawn', env.NAME=VALUE; "
         "name=NEW, alone, gives the agent another name, and moves the refs of its clone below refs/substrat along; while a "
         "turn or a command runs in its sandbox the agent keeps its name, so suspend it first; "
         "workspace=DIR, alone, goes on where the repository was moved to that its clone is of; KEY= goes back to the "
@@ -80,6 +81,8 @@ def _read(changes: Sequence[str]) -> dict[str, object]:
             defaults.append(key)
         elif key in _LIMITS:
             wanted[key] = COMMAND.seconds(key, value)
+        elif key == "retries":
+            wanted[key] = COMMAND.whole(key, value)
         elif value not in _CHOICES.get(key, (value,)):
             raise COMMAND.wrong(f"{key} can be {', '.join(_CHOICES[key])}, not {value!r}")
         elif key == "workspace":

@@ -98,6 +98,7 @@ def describe(
         if key == "network" and network:
             yield from _network(network)
     yield from _work(agent)
+    yield from _check(agent)
     yield from _places(agent)
     yield from _without(agent)
     turn = output.turn_of(agent)
@@ -146,6 +147,17 @@ def _work(agent: Agent) -> Iterator[tuple[str, str]]:
     made = output.text_of(record["text"]) if isinstance(record, dict) else nothing
     behind = f" · {output.text_of(work['behind'])} behind" if work.get("behind") else ""
     yield "work", f"{made}{behind}"
+
+
+def _check(agent: Agent) -> Iterator[tuple[str, str]]:
+    """Give the line about the command that says whether its work is done."""
+    if not isinstance(check := agent.get("check"), dict):
+        return
+    state, tries = output.text_of(check.get("state")), check.get("tries")
+    failed = f", failed {_counted(tries, 'time', 'times')} in a row" if tries and state != "failed" else ""
+    said = f": {check.get('text')}" if state == "failed" else ""
+    text = output.one_line(f"{check.get('command')} ({state}{failed}{said})", _RESULT_LENGTH)
+    yield "check", text
 
 
 def _counted(number: object, one: str, more: str) -> str:

@@ -11,6 +11,7 @@ import shlex
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import HELD_PHASES, RUNNING_PHASES, Phase
 from substrat.core.workspaces import work
 
@@ -35,6 +36,7 @@ class AttentionKind(StrEnum):
     SUSPENDED = "suspended"
     WORKING = "working"
     WAITING = "waiting"
+    CHECKING = "checking"
     QUEUED = "queued"
     IDLE = "idle"
     DONE = "done"
@@ -65,6 +67,8 @@ _OPTION = 30
 """Characters of an option beside its question; `inbox` shows all of it."""
 _READ = 4 * _LONGEST
 """Characters of a question, an error or a finding that its line is made of; they may have as many as a message."""
+
+_ABOUT_TO_CHECK = "its check is about to run"
 
 
 class Attention(NamedTuple):
@@ -106,7 +110,7 @@ class Facts(NamedTuple):
         held: why no turn of it starts although it could, because the disk is nearly full or its account has used up what it
             may; None when it isn't held.
         waiting_since: when the oldest item that waits for the agent was accepted; None when none waits.
-        queue: its place in the queue, or why it can't begin, as a sentence; None: it doesn't wait.
+        queue: its place in the queue or why it can't begin, or how its check stands, as a sentence; None: it doesn't wait.
         waits: its open waits for other agents, oldest first.
         holder: the name of the ancestor that has the commits in its clone, and is to land them; None: none has.
         target_is_gone: whether the branch that its work is to land in isn't there any more.
@@ -176,7 +180,7 @@ def can_act(agent: Agent, *, is_held: bool) -> bool:
 
 def is_at_rest(agent: Agent) -> bool:
     """Say whether an agent's work is ready to be landed: no turn of it runs or waits."""
-    return agent.phase not in {*RUNNING_PHASES, Phase.QUEUED}
+    return agent.phase not in {*RUNNING_PHASES, Phase.QUEUED, Phase.CHECKING}
 
 
 def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator[Attention]:
@@ -200,7 +204,7 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
     if agent.phase == Phase.FAILED and agent.unmet is not None:
         yield Attention(AttentionKind.FAILED, _line(agent.unmet), agent.since)
     if agent.phase == Phase.FAILED and turn is not None and agent.accepted_turn != turn.id:
-        failure = _with_refusal(turn.error or "its last turn failed", agent)
+        failure = _with_refusal(turn_check.refusal(agent.checked, turn) or turn.error or "its last turn failed", agent)
         yield Attention(AttentionKind.FAILED, failure, turn.ended_at or agent.since)
     patience = stuck_after.silence if facts.call is None else stuck_after.tool
     if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < patience <= facts.silent:
@@ -265,6 +269,8 @@ def _of_phase(agent: Agent, facts: Facts) -> Attention:
             if facts.held is not None:
                 return Attention(AttentionKind.HELD, _line(facts.held), since)
             return Attention(AttentionKind.QUEUED, _line(facts.queue or "waits for a turn"), since)
+        case Phase.CHECKING:
+            return Attention(AttentionKind.CHECKING, _line(facts.queue or _ABOUT_TO_CHECK), agent.since)
         case Phase.SUSPENDED | Phase.FROZEN:
             frozen = "frozen in memory" if agent.phase == Phase.FROZEN else ""
             waiting = f"{agent.waiting} prompts or messages wait" if agent.waiting > 1 else "1 prompt or message waits"
@@ -286,7 +292,9 @@ def _of_phase(agent: Agent, facts: Facts) -> Attention:
 
 
 def reason(agent: Agent, facts: Facts) -> str | None:
-    """Return why an agent is queued or held, as a sentence; None for an agent that is neither."""
+    """Return why an agent is queued, held or checked, as a sentence; None for any other."""
+    if agent.phase == Phase.CHECKING:
+        return facts.queue or _ABOUT_TO_CHECK
     if agent.phase != Phase.QUEUED:
         return None
     return facts.held or facts.queue or "its turn is about to begin"

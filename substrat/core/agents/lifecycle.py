@@ -18,8 +18,8 @@ An event that isn't in a phase's row is refused: `step` raises and nothing has c
 the agent is in already (suspend a suspended agent) is in the table as a step to the same phase without commands,
 because asking twice must not fail.
 
-`settle` is the one decision that needs a fact besides the phase: an agent whose turn is over is `idle` if nothing waits
-for it, else `queued`.
+`settle` is the one decision that needs facts besides the phase: an agent whose turn is over is `checking` while its check
+is to come; else it is `idle` if nothing waits for it, or `queued`.
 
 Commands are values that carry their data, for example `StopTurn(SUSPENDED)`. The registry carries them out after it has
 committed the new phase.
@@ -45,6 +45,8 @@ class Phase(StrEnum):
 
     IDLE = "idle"
     QUEUED = "queued"
+    CHECKING = "checking"
+    """Its turn is over, and its check waits or runs: it is finished when that passes."""
     RUNNING = "running"
     SUSPENDING = "suspending"
     INTERRUPTING = "interrupting"
@@ -76,6 +78,10 @@ class Event(StrEnum):
     """Its private clone couldn't be made or set up, so it has nowhere to work."""
     UNMET = "need failed"
     """An agent that it needs has not succeeded, so its first turn never begins."""
+    CHECK_PASSED = "check passed"
+    CHECK_FAILED = "check failed"
+    SENT_BACK = "sent back"
+    """Its check failed, and a prompt says so to it."""
     EMPTIED = "inbox emptied"
     """Its messages were read by a tool, and nothing else waits for it."""
 
@@ -119,13 +125,14 @@ class Transition(NamedTuple):
     """One cell of the table."""
 
     phase: Phase | None
-    """None: `settle` decides between idle and queued."""
+    """None: `settle` decides between idle, queued and checking."""
     commands: tuple[LifecycleCommand, ...] = ()
 
 
 STATE_OF = {
     Phase.IDLE: "idle",
     Phase.QUEUED: "queued",
+    Phase.CHECKING: "queued",
     Phase.RUNNING: "running",
     Phase.SUSPENDING: "running",
     Phase.INTERRUPTING: "running",
@@ -177,6 +184,19 @@ TABLE: dict[Phase, dict[Event, Transition]] = {
         E.EMPTIED: Transition(P.IDLE),
         E.UNPREPARED: Transition(P.FAILED),
         E.UNMET: Transition(P.FAILED),
+    },
+    P.CHECKING: {
+        # What comes meanwhile waits for the verdict.
+        E.PROMPT: Transition(P.CHECKING),
+        E.MAIL: Transition(P.CHECKING),
+        E.SUSPEND: Transition(P.SUSPENDED),
+        E.FREEZE: Transition(P.SUSPENDED),
+        E.RESUME: Transition(P.CHECKING),
+        E.INTERRUPT: _SETTLED,
+        E.END: Transition(P.ENDED),
+        E.CHECK_PASSED: _SETTLED,
+        E.CHECK_FAILED: Transition(P.FAILED, _ADMIT),
+        E.SENT_BACK: Transition(P.QUEUED, _ADMIT),
     },
     P.RUNNING: {
         E.PROMPT: Transition(P.RUNNING),
@@ -274,7 +294,7 @@ _REMEDIES = {
 
 
 def step(
-    phase: Phase, event: Event, *, waiting: bool, name: str = "the agent"
+    phase: Phase, event: Event, *, waiting: bool, unchecked: bool = False, name: str = "the agent"
 ) -> tuple[Phase, tuple[LifecycleCommand, ...]]:
     """Decide the effect of an event.
 
@@ -282,6 +302,7 @@ def step(
         phase: where the agent is.
         event: the event.
         waiting: whether its inbox holds anything, the event's own item included.
+        unchecked: whether the check of its work is still to come.
         name: how to call it in a refusal.
 
     Returns:
@@ -294,7 +315,7 @@ def step(
     if found is None:
         reason = _REMEDIES.get(phase, f"it is {STATE_OF[phase]}")
         raise Refused(f"{name} {_REFUSALS.get(event, f'cannot take the event {event!r}')}: {reason}")
-    return found.phase or settle(waiting=waiting), found.commands
+    return found.phase or settle(waiting=waiting, unchecked=unchecked), found.commands
 
 
 def stays_together(phase: Phase, *, asked: bool, before: bool) -> bool:
@@ -308,9 +329,17 @@ def stays_together(phase: Phase, *, asked: bool, before: bool) -> bool:
     return asked and (before or phase not in HELD_PHASES)
 
 
-def settle(*, waiting: bool) -> Phase:
-    """Say where an agent without a turn belongs."""
+def settle(*, waiting: bool, unchecked: bool = False) -> Phase:
+    """Say where an agent without a turn belongs; the arguments are as for `step`."""
+    if unchecked:
+        return Phase.CHECKING
     return Phase.QUEUED if waiting else Phase.IDLE
+
+
+def _settled(event: Event) -> tuple[Phase, ...]:
+    """Return where `settle` may take an agent with an event: a check is to come of a success, which may wait suspended."""
+    may_be_checked = event in {Event.TURN_SUCCEEDED, Event.RESUME}
+    return (Phase.IDLE, Phase.QUEUED, Phase.CHECKING) if may_be_checked else (Phase.IDLE, Phase.QUEUED)
 
 
 def diagram() -> Iterator[str]:
@@ -320,7 +349,7 @@ def diagram() -> Iterator[str]:
     for phase, row in TABLE.items():
         targets: dict[Phase, list[str]] = {}
         for event, found in row.items():
-            for target in (found.phase,) if found.phase else (Phase.IDLE, Phase.QUEUED):
+            for target in (found.phase,) if found.phase else _settled(event):
                 targets.setdefault(target, []).append(event.value)
         for target, events in targets.items():
             if target != phase:

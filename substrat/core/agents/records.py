@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from substrat.core.agents.environment import Variables  # noqa: TC001 - msgspec looks it up
 from substrat.core.agents.stop_reason import SUSPENDED
+from substrat.core.agents.turn_check import RETRIES
 from substrat.core.agents.usage import NO_TOKENS, Tokens
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.lifecycle import Phase
     from substrat.core.agents.rights import Policy
     from substrat.core.agents.stop_reason import StopReason
+    from substrat.core.agents.turn_check import TurnCheck
     from substrat.core.workspaces.clones import Clone
 
 OPERATOR = "operator"
@@ -311,6 +313,8 @@ class AgentSettings:
         time_limit: the seconds that a turn of it may take; 0: no limit; None: as configured.
         silence_limit: the seconds that a turn of it may print nothing while no tool call is open; likewise.
         program: the agent program that it runs, by its name in `core/programs/table.py`.
+        check: the command that says, instead of the agent, whether its work is done (`turn_check`); None: it has none.
+        retries: how often it is sent back to mend what the check fails for.
     """
 
     restore: Restore = Restore.HOLD
@@ -322,6 +326,8 @@ class AgentSettings:
     time_limit: float | None = None
     silence_limit: float | None = None
     program: str = "cursor"
+    check: str | None = None
+    retries: int = RETRIES
 
     def of_child(self, **own: Any) -> AgentSettings:
         """Return a child's settings: its parent's, without those that are the parent's alone, and the child's own.
@@ -329,7 +335,8 @@ class AgentSettings:
         Args:
             own: fields that the child has a value of its own for, for example `priority`.
         """
-        return replace(self, **{"ssh_agent": None, "instructions": "", "result_schema": None, **own})
+        alone = {"ssh_agent": None, "instructions": "", "result_schema": None, "check": None, "retries": RETRIES}
+        return replace(self, **{**alone, **own})
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +375,7 @@ class Agent:
             first, for a directory of its own, and once a person has accepted another.
         shared: the id of its family's root at its spawn, which names the family's shared directory; None: spawned by a
             version without such directories (`Registry.shared_of`).
+        checked: the check of its newest turn that had one, where it stands; None: no turn of it had one.
     """
 
     id: str
@@ -399,6 +407,7 @@ class Agent:
     together: bool = False
     directory: str | None = None
     shared: str | None = None
+    checked: TurnCheck | None = None
 
     @property
     def host_directory(self) -> str:

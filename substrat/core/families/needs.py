@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Outcome
 from substrat.core.families import results
@@ -58,7 +59,7 @@ def state_of(agent: Agent | None, turn: Turn | None, *, has_finished: bool) -> N
         if agent.phase == Phase.FAILED:
             return Need(met=False, why="has failed without a turn")
         return PENDING
-    outcome = results.outcome_of(turn)
+    outcome = results.outcome_of(turn, refused=turn_check.refusal(agent.checked, turn))
     if outcome == Outcome.SUCCESS.value:
         return MET
     if outcome == Outcome.INTERRUPTED.value and agent.phase == Phase.IDLE:

@@ -17,13 +17,16 @@ UNFIT = "its result doesn't fit the schema that it must have"
 """The outcome of a turn whose agent had to give a result in a certain form and didn't."""
 
 
-def outcome_of(turn: Turn | None, awaited: Sequence[str] = (), question: Item | None = None) -> str:
+def outcome_of(
+    turn: Turn | None, awaited: Sequence[str] = (), question: Item | None = None, *, refused: str | None = None
+) -> str:
     """Name a turn's outcome: `success` only where the agent came to its end, said something and didn't call it failed.
 
     Args:
         turn: the turn with its result; None: the agent has had none.
         awaited: the names of the agents that its agent waits for: its work isn't done then.
         question: a question to the operator that its agent waits for likewise.
+        refused: why its check refuses the work (`turn_check.refusal`).
     """
     if turn is None:
         return "no turn yet"
@@ -35,6 +38,8 @@ def outcome_of(turn: Turn | None, awaited: Sequence[str] = (), question: Item | 
         return f"not done, it waits for the operator's answer to its question {question.id}"
     if awaited:
         return f"not done, it waits for {', '.join(awaited)}"
+    if refused is not None:
+        return f"not done, {refused}"
     if turn.completion is Completion.UNFIT:
         return UNFIT
     if turn.completion is Completion.FAILED:

@@ -241,7 +241,7 @@ def places(
 
 
 def check_waits(running: Running, closed: str | None) -> str:
-    """Say why the check of a landing waits for room.
+    """Say why a check waits for room.
 
     Args:
         running: the turns and checks that run.

@@ -61,6 +61,11 @@ def not_set_up(command: str, status: int | None, printed: bytes, seconds: float)
     return Check(FAILED, f"the check `{command}` didn't run, because the set-up before it {ended}", output, line)
 
 
+def not_run(command: str, why: str) -> Check:
+    """Judge a check for which no room could be made: it says nothing about the work."""
+    return Check(FAILED, f"the check `{command}` didn't run: {why}")
+
+
 def _ends(printed: bytes) -> tuple[str, str, str]:
     """Return the last lines of what was printed, the last one that isn't empty, and the words about it in a sentence."""
     output = last_lines(printed)

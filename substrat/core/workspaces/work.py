@@ -19,14 +19,16 @@ _NAMED = 3
 """Branches that a line names."""
 
 
-def describe(clone: Clone | None, holder: str | None = None) -> str:
+def describe(clone: Clone | None, holder: str | None = None, checked: str = "") -> str:
     """Say what a clone holds; empty: no work that isn't in the user's branches, or there is no clone.
 
     Args:
         clone: the clone.
         holder: the name of the ancestor that has its commits (`Clone.holder`): `+2 commits, a1b2c3d · in lead`.
+        checked: which of it its check has passed on (`turn_check.said_of`).
     """
-    text = " · ".join(_parts(clone, holder)) if clone is not None else ""
+    parts = list(_parts(clone, holder)) if clone is not None else []
+    text = " · ".join([*parts, checked] if parts and checked else parts)
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

@@ -6,8 +6,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
+from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import Admit, Event, FreezeTurn, Phase, StartTurn, StopTurn, ThawTurn, step
 from substrat.core.agents.records import SYSTEM, Agent, Closed, Intent, Item, ItemKind, Turn
+from substrat.core.agents.turn_check import CheckState
 from substrat.core.workspaces import clone_life
 from substrat.core.workspaces.clone_life import CloneCommand, CloneEvent
 from substrat.daemon.state.events import DaemonEvent
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.lifecycle import LifecycleCommand
     from substrat.core.agents.stop_reason import StopReason
+    from substrat.core.agents.turn_check import TurnCheck
     from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
@@ -254,7 +257,10 @@ class Change:
         Raises:
             Refused: the agent's phase doesn't allow the event.
         """
-        phase, commands = step(agent.phase, event, waiting=agent.waiting > 0, name=agent.name)
+        if event in {Event.INTERRUPT, Event.END} and turn_check.is_pending(agent.checked):
+            agent = self._stop_check(agent)
+        unchecked = turn_check.is_pending(agent.checked)
+        phase, commands = step(agent.phase, event, waiting=agent.waiting > 0, unchecked=unchecked, name=agent.name)
         since = agent.since if phase == agent.phase else self._registry.now()
         agent = self.put(replace(agent, phase=phase, since=since))
         if agent.clone is not None and (event_of_clone := _TOLD.get(phase)) is not None:
@@ -264,6 +270,39 @@ class Change:
         for command in commands:
             agent = self._perform(agent, command)
         return self.drop_waiting(agent, "has ended") if phase == Phase.ENDED else agent
+
+    def end_check(self, agent: Agent, check: TurnCheck, output: str = "") -> tuple[Agent, Turn, int]:
+        """Record the verdict of an agent's check, with which the work of its newest turn comes to its end.
+
+        Args:
+            agent: the agent.
+            check: the check with its verdict.
+            output: the last lines that its command has printed.
+
+        Returns:
+            The agent with the check, its turn with its result, and the cursor of the verdict's event.
+        """
+        turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
+        if turn is None:
+            raise RuntimeError(f"{agent.name} has a check and no turn")
+        is_over = check.state is not CheckState.AGAIN
+        if is_over:
+            turn = replace(turn, unsettled=False)
+        agent = self.put_turn(replace(agent, checked=check), turn)
+        kind = "check:passed" if check.state is CheckState.PASSED else "check:failed"
+        data = {"command": check.command, "tries": check.tries, "final": is_over, "output": output}
+        ended = self._store.last_event_of_turn(agent.id, turn.id, "turn:ended")
+        cause = ended.cursor if ended is not None else None
+        (told,) = self.record(DaemonEvent(agent.id, turn.id, kind, check.text, data, cause=cause))
+        return agent, turn, told
+
+    def _stop_check(self, agent: Agent) -> Agent:
+        """Stop the check of an agent that is interrupted or ended, and tell those who wait for the work."""
+        assert agent.checked is not None
+        agent, turn, told = self.end_check(agent, turn_check.stopped(agent.checked))
+        for work_ended in self._registry.follow_ups.work_ended:
+            work_ended(self, agent, turn, told)
+        return self._registry.find(agent.id)
 
     def _perform(self, agent: Agent, command: LifecycleCommand) -> Agent:
         """Store the effect of one command on an agent's turn, and carry it out after the commit."""

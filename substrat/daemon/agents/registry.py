@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 
+from substrat.core.agents import turn_check
 from substrat.core.agents.attention import is_at_rest
 from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
 from substrat.core.agents.records import abridged, open_turn_id
@@ -262,7 +263,7 @@ class Registry:
 
     def work_of(self, agent: Agent) -> str:
         """Return the record of the work in an agent's clone, empty if there is none."""
-        return work.describe(agent.clone, self.holder_of(agent))
+        return work.describe(agent.clone, self.holder_of(agent), turn_check.said_of(agent.checked, agent.clone))
 
     async def next_change(self, agent_id: str) -> None:
         """Wait until an agent changes."""

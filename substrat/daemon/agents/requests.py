@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from mcp_server.tools import MAX_STATUS
-from substrat.core.agents import excerpts, result_schema
+from substrat.core.agents import excerpts, result_schema, turn_check
 from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase, stays_together
 from substrat.core.agents.prompts import fitting
 from substrat.core.agents.records import (
@@ -310,17 +310,27 @@ class AgentRequests:
             return self.find(name), item
         unfinished = prompt or turn_prompts.unfinished(self.registry, agent)
         with self.registry.change("agent resumed") as change:
-            item, resumed = None, by_a_person(agent)
+            item, resumed = None, self._with_check(change, by_a_person(agent), has_words=unfinished is not None)
             (cause,) = change.record(DaemonEvent(agent.id, None, "agent:resumed", "resumed", {"by": by}))
             if unfinished is not None:
                 asker = turn_prompts.asker_of(self.registry, agent)
                 item = change.add_item(resumed, ItemKind.CONTINUATION, unfinished, asker, Event.RESUME, cause)
             else:
                 change.step(resumed, Event.RESUME)
+            if item is None and turn_check.is_pending(self.find(name).checked):
+                item = self._carried(agent)  # its turn is over, and comes to its verdict
             if item is None:
                 # Nothing to go on with, but something may have been waiting all along.
                 item = next((waiting.id for waiting in self._store.waiting_items(agent.id, 1)), None)
         return self.find(name), item
+
+    def _with_check(self, change: Change, agent: Agent, *, has_words: bool) -> Agent:
+        """Let the check that an agent has failed for run once more, where its person has no other words for it."""
+        turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
+        is_refused = agent.phase is Phase.FAILED and turn_check.refusal(agent.checked, turn) is not None
+        if has_words or not is_refused or turn is None or agent.checked is None:
+            return agent
+        return change.put_turn(replace(agent, checked=turn_check.anew(agent.checked)), replace(turn, unsettled=True))
 
     def _frozen_with(self, agent: Agent) -> list[Agent]:
         """Return the other agents whose turns are frozen because one of the same protected paths was replaced."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
 
 
-OTHERS = ("priority", "time_limit", "silence_limit")
+OTHERS = ("priority", "time_limit", "silence_limit", "check", "retries")
 """The fields of `AgentSettings` that are changed as they come: no right depends on them."""
 DEFAULTS = ("model", "network", "allow", *OTHERS)
 """The settings that have a default to go back to."""

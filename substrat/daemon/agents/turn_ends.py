@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from substrat.core.agents import excerpts, prompts, result_schema, retry, totals
+from substrat.core.agents import excerpts, prompts, result_schema, retry, totals, turn_check
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import Agent, Completion, ItemKind, Outcome, Restore, Turn
 from substrat.core.agents.verdict import end_of
@@ -100,6 +100,7 @@ class TurnEnds:
             (ended,) = change.record(_end_event(agent, turn, self._store.start_of_turn(turn.id)))
             for turn_ended in self._registry.follow_ups.turn_ended:
                 turn_ended(change, agent, turn, verdict, ended)
+            agent = self._registry.find(agent.id)
             if (option := _unknown_option(agent, verdict, observation)) is not None:
                 change.after(partial(self._leave_out, agent, option))
                 self._try_again(change, agent, turn, 0.0)
@@ -118,7 +119,7 @@ class TurnEnds:
                 if agent.phase is Phase.FAILED and mail.goes_on(self._registry, agent):
                     turn_prompts.say_again(self._registry, change, agent, ended)
                     agent = change.step(self._registry.find(agent.id), Event.PROMPT)
-                if agent.phase is not Phase.ENDED:
+                if agent.phase is not Phase.ENDED and not turn_check.is_pending(agent.checked):
                     self._work_ended(change, agent, turn, ended)
 
     def _work_ended(self, change: Change, agent: Agent, turn: Turn, ended: int) -> None:

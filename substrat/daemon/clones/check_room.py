@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.state import State
     from substrat.daemon.clones.git_sandbox import GitSandbox
     from substrat.daemon.clones.setting_up import SettingUp
+    from substrat.daemon.sandboxes.clone_mounts import Lent
     from substrat.daemon.sandboxes.sandboxes import Sandboxes
 
 _TREE = "/run/substrat/tree"
@@ -68,6 +69,14 @@ if [ "$(du -cb --files0-from=/tmp/wanted | tail -n 1 | cut -f 1)" -gt "$1" ]; th
 fi
 xargs -0 cp -a --reflink=auto --parents -t "$OLDPWD" -- </tmp/wanted
 """
+_COPY_ALL = f"""\
+cd {_TREE} || exit
+if [ "$(du -sb . | cut -f 1)" -gt "$1" ]; then
+  echo "they take more than $(($1 >> 20)) MiB" >&2
+  exit 1
+fi
+cp -a --reflink=auto . "$OLDPWD"
+"""
 _COPIED_BYTES = 2 << 30
 """A `node_modules` or a virtual environment has some hundred MiB; each check copies it."""
 _COPY_SECONDS = 300.0
@@ -95,16 +104,59 @@ class CheckRoom:
             Refused: the files can't be put there, and the message is git's; or the disk is nearly full.
             SubstratError: there can be no sandbox.
         """
+        return await self._in_room(agent, lambda place: self._check(agent, clone, place, commit, command))
+
+    async def judge(self, agent: Agent, command: str) -> Check:
+        """Run a command on an agent's files as they are, uncommitted and ignored ones included.
+
+        For an agent in a clone no sandbox may write there meanwhile. An agent in place gets a copy of its directory.
+
+        Raises:
+            Refused: there is too much to copy, or the disk is nearly full.
+            SubstratError: there can be no sandbox.
+        """
+        return await self._in_room(agent, lambda place: self._judge(agent, place, command))
+
+    async def _in_room(self, agent: Agent, work: Callable[[str], Awaitable[Check]]) -> Check:
+        """Do the work of a check with a room's directories, unless the disk is nearly full."""
         place = await trio.to_thread.run_sync(self._make, agent)
         try:
-            return await self._while_disk_lasts(clone, lambda: self._check(agent, clone, place, commit, command))
+            return await self._while_disk_lasts(agent.name, lambda: work(place))
         finally:
             self._state.trash.discard(place)
 
+    async def _judge(self, agent: Agent, place: str, command: str) -> Check:
+        bubblewrap, clone = await self._sandboxes.preparer.machine.find_bubblewrap(), agent.clone
+        at, lent = (clone.repository, (await self._lent(clone)).mounts) if clone is not None else (agent.workspace, ())
+        if clone is not None and bubblewrap.has_overlay:
+            files: Mount = Overlay(at, clone.tree, f"{place}/upper", f"{place}/work")
+        else:
+            files = await self._copied(agent, at, f"{place}/copy")
+        words, mounts = (
+            ("/bin/sh", "-c", command),
+            (*self._surroundings(agent, place), Tmpfs("/run", 1 << 20), *lent, files),
+        )
+        seconds = self._state.registry.config.clone.check_seconds
+        status, printed = await self._run(bubblewrap, words, mounts, agent.workspace, seconds)
+        return checks.judged(command, status, printed, seconds)
+
+    async def _copied(self, agent: Agent, at: str, copy: str) -> Mount:
+        """Copy all that is in an agent's directory, and return the mount of the copy."""
+        files, line = Bind(copy, at, writable=True), ("/bin/sh", "-c", _COPY_ALL, "sh", str(_COPIED_BYTES))
+        mounts = (Tmpfs("/run", 1 << 20), Bind(agent.host_directory, _TREE, held=True), files)
+        try:
+            done = await self._git.run(line, mounts, at, seconds=_COPY_SECONDS)
+        except TookTooLong:
+            why = f"to copy them takes longer than {_COPY_SECONDS:g} s"
+        else:
+            if not done.status:
+                return files
+            why = said(done)
+        raise Refused(f"a check runs on a copy of the files in {agent.host_directory}, and {why}: spawn with --clone")
+
     async def _check(self, agent: Agent, clone: Clone, place: str, commit: str, command: str) -> Check:
         bubblewrap, config = await self._sandboxes.preparer.machine.find_bubblewrap(), self._state.registry.config.clone
-        borrowing, empty = self._sandboxes.preparer.protector.borrowing, f"{self._state.layout.trees}/empty"
-        objects, shown = await self._state.files.run(clone.repository, clone_mounts.find_lent, clone, borrowing, empty)
+        objects, shown = await self._lent(clone)
         lent = (Tmpfs("/run", 1 << 20), *shown)
         is_set_up = config.check_room == "setup"
         files, why_empty = _empty(clone, place), None
@@ -127,7 +179,12 @@ class CheckRoom:
         check = checks.judged(command, status, printed, config.check_seconds)
         return check if why_empty is None else check._replace(text=f"{check.text} (without ignored files: {why_empty})")
 
-    async def _while_disk_lasts(self, clone: Clone, work: Callable[[], Awaitable[Check]]) -> Check:
+    async def _lent(self, clone: Clone) -> Lent:
+        """Return the objects that a clone borrows, and their mounts."""
+        borrowing, empty = self._sandboxes.preparer.protector.borrowing, f"{self._state.layout.trees}/empty"
+        return await self._state.files.run(clone.repository, clone_mounts.find_lent, clone, borrowing, empty)
+
+    async def _while_disk_lasts(self, name: str, work: Callable[[], Awaitable[Check]]) -> Check:
         """Do the work of a check unless the disk is nearly full; it ends before any turn must, because it can run again."""
         found: Check | SubstratError | None = None
         short: str | None = None
@@ -148,7 +205,7 @@ class CheckRoom:
                 found = problem
             nursery.cancel_scope.cancel()
         if found is None:
-            raise Refused(f"the check of {clone.name}'s work was ended: {short}")
+            raise Refused(f"the check of {name}'s work was ended: {short}")
         if isinstance(found, SubstratError):
             raise found
         return found

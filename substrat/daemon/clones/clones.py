@@ -22,6 +22,7 @@ from substrat.daemon.clones.renaming import Renaming
 from substrat.daemon.clones.repository import Repositories
 from substrat.daemon.clones.restoring import Restoring
 from substrat.daemon.clones.setting_up import SettingUp
+from substrat.daemon.clones.turn_checks import TurnChecks
 from substrat.daemon.clones.wishes import CloneWishes
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Clones:
             registry=registry, repositories=repositories, git=landing_git, host=host_git, room=self._check_room,
             queue=families.queue,
         )  # fmt: skip
+        self.turn_checks = TurnChecks(registry, families.checks, self._check_room, families.queue)
         self.renaming = Renaming(registry, families.waits, repositories, keeping, check_unused)
         self.pruning = Pruning(registry, repositories, keeping, self.making, check_unused)
         self.forgetting = Forgetting(registry, repositories, self.renaming.being_given)
@@ -99,7 +101,7 @@ class Clones:
 
     def start(self, nursery: trio.Nursery) -> None:
         """Start the tasks that look after clones, in a nursery."""
-        for task in (self.making.run, self.landings.run, self.renaming.finish, self.restoring.run):
+        for task in (self.making.run, self.landings.run, self.turn_checks.run, self.renaming.finish, self.restoring.run):
             nursery.start_soon(task)
         nursery.start_soon(self.keeping.clear_quarantines)
         nursery.start_soon(self.pruning.finish_removals)

@@ -8,6 +8,7 @@ from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.daemon.agents.follow_ups import FollowUps
 from substrat.daemon.families.account_gates import AccountGates
 from substrat.daemon.families.admission import Admission
+from substrat.daemon.families.checks import Checks
 from substrat.daemon.families.needs import Needs
 from substrat.daemon.families.overview import Overview
 from substrat.daemon.families.queue import Queue
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from substrat.daemon.kernel.files import Files
 
 
-_SUSPENDABLE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
+_SUSPENDABLE = frozenset({Phase.IDLE, Phase.QUEUED, Phase.CHECKING, Phase.RUNNING, Phase.INTERRUPTING, Phase.FROZEN})
 
 
 class Families:
@@ -51,12 +52,13 @@ class Families:
         self.queue = Queue(registry, self.gates, self.needs, disk_gate)
         self.admission = Admission(registry, self.queue, self.gates, self.waits, disk_gate)
         self.targets = Targets(registry, files)
-        self.overview = Overview(registry, self.queue, self.waits, self.targets)
+        self.checks = Checks(registry, self.waits)
+        self.overview = Overview(registry, self.queue, self.waits, self.targets, self.checks)
         self.waiting = Waiting(registry, self.waits, self.overview)
         self._reports = Reports(registry, self.waits)
         registry.follow_ups = FollowUps(
             tool_called=(self.gates.tool_called,),
-            turn_ended=(self.gates.turn_over,),
+            turn_ended=(self.gates.turn_over, self.checks.turn_over),
             work_ended=(self._reports.tell,),
             taken=(self.waits.delivered,),
             removing=(self.waits.before_removal,),

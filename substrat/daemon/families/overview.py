@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Finding
     from substrat.core.families.scheduling import Place
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.families.checks import Checks
     from substrat.daemon.families.queue import Queue
     from substrat.daemon.families.targets import Targets
     from substrat.daemon.families.waits import Waits
@@ -35,13 +36,15 @@ class Overview:
         queue: the queue of those that wait for a turn.
         waits: their waits for others.
         targets: knows which branches are gone.
+        checks: their checks.
     """
 
-    def __init__(self, registry: Registry, queue: Queue, waits: Waits, targets: Targets) -> None:
+    def __init__(self, registry: Registry, queue: Queue, waits: Waits, targets: Targets, checks: Checks) -> None:
         self._registry = registry
         self._queue = queue
         self._waits = waits
         self._targets = targets
+        self._checks = checks
 
     def places(self) -> Places:
         """Return what gives the agents' places in the queue, as they are when it is first asked."""
@@ -50,7 +53,7 @@ class Overview:
     def of(self, agents: Sequence[Agent], places: Places | None = None) -> list[dict[str, object]]:
         """Return the members of each agent's object that its record doesn't hold, in the agents' order.
 
-        They are `attention`, `reason`, `family`, `activity` and `waits`.
+        They are `attention`, `reason`, `family`, `activity`, `waits` and `check`.
 
         Args:
             agents: a few agents; a caller with many asks for one slice after the other.
@@ -61,7 +64,7 @@ class Overview:
             family, reason = self._registry.root_of(agent).id, attention.reason(agent, facts)
             found.append({
                 "attention": attention_object(one), "reason": reason, "family": family, "activity": self._activity(agent),
-                "waits": len(facts.waits),
+                "waits": len(facts.waits), "check": self._checks.object(agent),
             })  # fmt: skip
         return found
 
@@ -76,7 +79,7 @@ class Overview:
         stuck_after = attention.StuckAfter(turns.stuck_after, turns.tool_stuck_after)
         for agent in agents:
             place = places().get(agent.id) if agent.phase == Phase.QUEUED else None
-            reason = place.reason if place is not None else None
+            reason = place.reason if place is not None else self._checks.text(agent)
             is_held, waits = self._is_held(agent, places), self._waits.open_of(agent.id)
             is_led = self._is_led(agent, places)
             below = registry.family(agent)[1:] if agent.phase == Phase.IDLE and not waits and not is_led else []

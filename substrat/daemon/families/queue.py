@@ -1,7 +1,7 @@
 """The queue of the agents that wait for their turns: who can't begin and why, and the order of those who can.
 
-The check of a landing counts as a running turn. It begins before all turns that wait, because nothing else of its landing
-goes on meanwhile, and at most one a branch waits.
+A check, of a landing or of a turn's work, counts as a running turn. It begins before all turns that wait, because nothing
+else of its landing or its agent goes on meanwhile; at most one a branch and one an agent waits.
 """
 
 from __future__ import annotations

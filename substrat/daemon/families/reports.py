@@ -10,7 +10,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from substrat.core.agents import excerpts, prompts
+from substrat.core.agents import excerpts, prompts, turn_check
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind, Outcome, by_agent
 from substrat.core.agents.stop_reason import SUSPENDED
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.waits import Waits
 
-_AT_WORK = RUNNING_PHASES | {Phase.QUEUED}
+_AT_WORK = RUNNING_PHASES | {Phase.QUEUED, Phase.CHECKING}
 
 
 class Reports:
@@ -121,7 +121,8 @@ class Reports:
                 change.step(replace(parent, waiting=parent.waiting + gathered), Event.MAIL)
 
     def _words(self, agent: Agent, turn: Turn, reply_to: int | None, question: Item | None) -> str:
-        outcome, said = results.outcome_of(turn, (), question), results.text_of(turn, question)
+        outcome = results.outcome_of(turn, (), question, refused=turn_check.refusal(agent.checked, turn))
+        said = results.text_of(turn, question)
         made = self._registry.work_of(agent)
         if reply_to is None:
             text = prompts.child_report(agent.name, turn.number, outcome, made, said)

@@ -50,7 +50,8 @@ class Steering:
 
     def _interrupt(self, caller: Agent, name: str, text: str | None) -> str:
         agent = before = self._descendant(caller, name)
-        if agent.phase not in LIVE_PHASES and text is None:
+        is_at_work = agent.phase in {*LIVE_PHASES, Phase.CHECKING}
+        if not is_at_work and text is None:
             raise Refused(f"{name} runs no turn: with a text, it begins one")
         if agent.phase == Phase.ENDED:
             raise Refused(f"{name} has ended for good: spawn another")
@@ -59,7 +60,7 @@ class Steering:
             self._requests.check_room(agent)
         released = ""
         with self._registry.change("interrupt asked") as change:
-            if agent.phase in LIVE_PHASES:
+            if is_at_work:
                 agent = change.step(agent, Event.INTERRUPT)
             turn, by = open_turn_id(caller), by_agent(caller)
             start = self._store.start_of_turn(turn)
@@ -73,8 +74,11 @@ class Steering:
             elif not agent.waiting:
                 released = self._waits.release(change, caller, {agent.id})
         begins = "your text begins its next turn"
+        then = f"; {begins}" if text is not None else ""
         if before.phase in LIVE_PHASES and before.turn is not None:
-            said = f"turn {before.turn.number} of {name} is being stopped{f'; {begins}' if text is not None else ''}"
+            said = f"turn {before.turn.number} of {name} is being stopped{then}"
+        elif before.phase is Phase.CHECKING:
+            said = f"the check of {name} is stopped{then}"
         elif before.phase == Phase.SUSPENDED:
             said = f"{name} is suspended: {begins}, once the operator resumes it"
         else:

@@ -9,6 +9,7 @@ import trio
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, STOPPING_PHASES, Phase
 from substrat.core.agents.records import open_turn_id
+from substrat.core.agents.turn_check import is_pending
 from substrat.errors import CloneFailed, NotFound, Refused, WaitTimedOut
 
 if TYPE_CHECKING:
@@ -135,7 +136,9 @@ class Waiting:
             elif agent.phase in {Phase.FAILED, Phase.ENDED}:
                 return turn
             else:
-                goes_on = agent.waiting or agent.phase in LIVE_PHASES or self._waits.of(agent.id)
+                goes_on = (
+                    agent.waiting or agent.phase in LIVE_PHASES or self._waits.of(agent.id) or is_pending(agent.checked)
+                )
                 return None if goes_on else turn
         return turn if turn.outcome is not None else None
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from substrat.core.agents import excerpts
+from substrat.core.agents import excerpts, turn_check
 from substrat.core.agents.lifecycle import STATE_OF, Event, Phase
 from substrat.core.agents.records import SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
 from substrat.core.families import results, waits
@@ -371,7 +371,8 @@ class Waits:
     def outcome_of(self, agent: Agent, turn: Turn | None) -> str:
         """Name the outcome of an agent's newest turn; of one that waits, for whom."""
         awaited = [name for wait in self.open_of(agent.id) for name in wait.names]
-        return results.outcome_of(turn, awaited, self.question_of(agent))
+        refused = turn_check.refusal(agent.checked, turn)
+        return results.outcome_of(turn, awaited, self.question_of(agent), refused=refused)
 
     def question_of(self, agent: Agent) -> Item | None:
         """Return the open question to the operator that an agent waits for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.prompts import timestamp
 from substrat.core.workspaces import work
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from substrat.core.agents.records import Agent, Item, Turn
+    from substrat.core.agents.turn_check import TurnCheck
     from substrat.core.families.account_gate import Gate
     from substrat.core.families.scheduling import Place
     from substrat.core.families.waits import Wait
@@ -27,7 +29,7 @@ _LISTED_ERROR = 200
 """Characters of a turn's error in a list: enough for its sentence, and a thousand of them are still a small answer."""
 _LISTED_TEXT = 2000
 """Characters of an item's text in a list: few are longer, and sixteen of them are encoded at once."""
-_LOOKED_UP = frozenset({"attention", "reason", "family", "priority", "status", "activity", "clone", "waits"})
+_LOOKED_UP = frozenset({"attention", "reason", "family", "priority", "status", "activity", "clone", "waits", "check"})
 """Members of an agent object that `abridged` leaves out, most of them because the record doesn't hold them."""
 
 
@@ -51,13 +53,14 @@ def agent_object(agent: Agent) -> dict[str, object]:
     }
 
 
-def clone_object(clone: Clone | None, holder: str | None) -> dict[str, object] | None:
+def clone_object(agent: Agent, holder: str | None) -> dict[str, object] | None:
     """Make the object of an agent's private clone; None for an agent that works in the user's checkout.
 
     Args:
-        clone: the clone.
+        agent: the agent.
         holder: the name of the ancestor that has its commits (`Clone.holder`).
     """
+    clone = agent.clone
     if clone is None:
         return None
     kept = clone.kept
@@ -70,13 +73,13 @@ def clone_object(clone: Clone | None, holder: str | None) -> dict[str, object] |
         "files": kept.files,
         "landed": kept.landed and kept.files == 0,
         "stage": clone.stage.value,
-        "work": _work_object(clone, holder),
+        "work": _work_object(clone, holder, agent.checked),
     }
 
 
-def _work_object(clone: Clone, holder: str | None) -> dict[str, object] | None:
+def _work_object(clone: Clone, holder: str | None, check: TurnCheck | None) -> dict[str, object] | None:
     """Make the object of the work in a clone; None: it holds none that isn't landed."""
-    text, kept = work.describe(clone, holder), clone.kept
+    text, kept = work.describe(clone, holder, turn_check.said_of(check, clone)), clone.kept
     if not text:
         return None
     return {
@@ -90,6 +93,7 @@ def _work_object(clone: Clone, holder: str | None) -> dict[str, object] | None:
         "hidden": kept.hidden,
         "landed": kept.landed,
         "in": holder,
+        "checked": turn_check.passed_on(check, clone),
         "unkept": clone.unkept,
     }
 
@@ -100,7 +104,7 @@ def _joined(
     """Put an agent object together, its members in the order of `vocabulary.AGENT_FIELDS`."""
     found = {
         **recorded, **looked_up, "priority": agent.settings.priority.value, "status": agent.status or None,
-        "clone": clone_object(agent.clone, holder),
+        "clone": clone_object(agent, holder),
     }  # fmt: skip
     return vocabulary.fields(found, vocabulary.AGENT_FIELDS)
 

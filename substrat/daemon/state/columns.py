@@ -19,6 +19,7 @@ from substrat.core.agents import environment, stop_reason
 from substrat.core.agents.records import AgentSettings
 from substrat.core.agents.reminding import SHORTEST_PERIOD_S
 from substrat.core.agents.rights import SharedPath
+from substrat.core.agents.turn_check import TurnCheck
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
 from substrat.core.programs.table import PROGRAMS
@@ -217,9 +218,16 @@ def _check_landings(past: PastLandings) -> None:
             COMMIT.read(commit)
 
 
+def _check_checked(check: TurnCheck) -> None:
+    for commit in (check.commit, check.wip):
+        if commit is not None:
+            COMMIT.read(commit)
+
+
 def _check_settings(settings: AgentSettings) -> None:
     for limit in (settings.time_limit or 0, settings.silence_limit or 0):
         _read_moment(limit)
+    COUNT.read(settings.retries)
     if settings.program not in PROGRAMS:
         raise ValueError(f"names an agent program that there isn't: choose {' or '.join(PROGRAMS)}")
     if settings.ssh_agent is not None:
@@ -232,6 +240,7 @@ def _check_settings(settings: AgentSettings) -> None:
 
 _settings_of = _json_of(AgentSettings, "is no JSON object of an agent's settings", _check_settings, 8 * _LONGEST_PROSE)
 _landings_of = _json_of(PastLandings, "is no JSON object of a landing's outcome", _check_landings)
+_checked_of = _json_of(TurnCheck, "is no JSON object of a turn's check", _check_checked, 8 * _LONGEST_PROSE)
 _answer_of = _json_of(tuple[str, bool], "is no JSON array of a text and whether it is an error", most=8 * _LONGEST_PROSE)
 _remembered = lru_cache(maxsize=64)
 """For values that many rows have alike."""
@@ -249,6 +258,11 @@ def _read_settings(value: object) -> AgentSettings:
 def _read_past_landings(value: object) -> PastLandings:
     past: PastLandings = _landings_of(value)
     return past if past.failed_line is None else replace(past, failed_line=_read_prose(past.failed_line))
+
+
+def _read_checked(value: object) -> TurnCheck:
+    check: TurnCheck = _checked_of(_repaired(value))
+    return replace(check, text=_read_prose(check.text))
 
 
 def _read_answer(value: object) -> tuple[str, bool]:
@@ -297,6 +311,7 @@ BINDS = Column(
 )
 NAMES = Column(_json_of(tuple[str, ...], "is no JSON array of strings"), json.dumps)
 PAST_LANDINGS = Column(_read_past_landings, lambda past: json.dumps(asdict(past)))
+CHECKED = Column(_read_checked, lambda check: tame_text(json.dumps(asdict(check), ensure_ascii=False)))
 TALLY = Column(_json_of(tuple[tuple[str, _Count], ...], "is no JSON array of names with numbers"), json.dumps)
 """Names, each with a number: `[["topic",2]]`."""
 NUMBERS = Column(_json_of(tuple[_Number, ...], "is no JSON array of numbers of rows"), json.dumps)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.agents.records import Closed, Process
 from substrat.daemon.kernel.procfs import MAX_PID
@@ -185,6 +186,8 @@ class _Scan:
                 self.agents.setdefault(row.id, f"agents.phase is {row.phase.value!r}, which its newest turn contradicts")
             if row.phase is Phase.QUEUED and row.id not in waiting:
                 self.agents.setdefault(row.id, "agents.phase is 'queued', and nothing waits for it")
+            if row.phase is Phase.CHECKING and not turn_check.is_pending(row.checked):
+                self.agents.setdefault(row.id, "agents.phase is 'checking', and no check is to come")
             if row.name in names:
                 self.agents.setdefault(row.id, "agents.name is another agent's")
             session = {row.session.id} if row.session is not None else set()

@@ -281,6 +281,7 @@ MIGRATIONS = (
     ALTER TABLE items ADD COLUMN starts_turn INTEGER NOT NULL DEFAULT 1;
     UPDATE items SET starts_turn = 0 WHERE intent = 'inform';
     """,
+    "ALTER TABLE agents ADD COLUMN checked TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -35,6 +35,7 @@ export function renderFacts(list, agent) {
       "work",
       work && `${work.work?.text ?? "nothing yet"}${work.behind ? ` · ${work.behind} behind` : ""}`,
     ],
+    ["check", agent.check && `${agent.check.state}: ${oneLine(agent.check.text || agent.check.command)}`],
     ["program", agent.program],
     ["model", agent.model],
     ["network", agent.network],

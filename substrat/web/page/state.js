@@ -15,6 +15,7 @@ export const KINDS = [
   "suspended",
   "working",
   "waiting",
+  "checking",
   "queued",
   "idle",
   "done",
@@ -33,7 +34,7 @@ export const COMMANDS = {
 };
 
 export const WARNS =
-  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|clone:(not|conflict|setup-failed)|workspace:(touched|un|hidden))/;
+  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|check:failed|clone:(not|conflict|setup-failed)|workspace:(touched|un|hidden))/;
 
 const STILL = ["failed", "suspended"]; // states that are told also where they are a lead's to settle
 

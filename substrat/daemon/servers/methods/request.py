@@ -45,6 +45,9 @@ def about(text: str) -> Meta:
 
 
 Integer = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
+Command = Annotated[str, Meta(min_length=1, max_length=10_000, pattern=r"^[^\0]*$")]
+"""A shell command."""
+Retries = Annotated[int, Meta(ge=0, le=100)]
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 State = Literal["idle", "queued", "running", "suspended", "failed", "ended"]
 AgentName = Annotated[str, about("the agent's name or id")]

@@ -9,7 +9,7 @@ from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.records import Priority
 from substrat.daemon.agents.settings import WantedSettings, others_of
-from substrat.daemon.servers.methods.request import AgentName, OperatorRequest, Seconds, about
+from substrat.daemon.servers.methods.request import AgentName, Command, OperatorRequest, Retries, Seconds, about
 from substrat.errors import InvalidParams
 
 if TYPE_CHECKING:
@@ -56,9 +56,14 @@ class AgentSet(OperatorRequest, frozen=True):
     silence_limit: Annotated[
         Seconds | None, about("seconds that it may print nothing while no tool call is open; 0: no limit")
     ] = None
+    check: Annotated[Command | None, about("a shell command that says whether its work is done")] = None
+    retries: Annotated[Retries | None, about("how often it is sent back when the check fails for its work")] = None
     defaults: Annotated[
         tuple[str, ...],
-        about("which of `model`, `network`, `allow`, `priority`, `time_limit`, `silence_limit` go back to their defaults"),
+        about(
+            "which of `model`, `network`, `allow`, `priority`, `time_limit`, `silence_limit`, `check`, `retries` go back "
+            "to their defaults"
+        ),
     ] = ()
     env: Annotated[tuple[str, ...], about("variables of its own, `NAME=VALUE`, besides those it has")] = ()
     without: Annotated[tuple[str, ...], about("the names of variables that it loses")] = ()

@@ -14,7 +14,7 @@ from substrat.core.workspaces import overlap
 from substrat.daemon.agents.settings import others_of
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.clones.wishes import CloneWish
-from substrat.daemon.servers.methods.request import OperatorRequest, Seconds, about
+from substrat.daemon.servers.methods.request import Command, OperatorRequest, Retries, Seconds, about
 from substrat.daemon.workspaces import git_places
 from substrat.daemon.workspaces.git_places import MOST_OBJECTS
 from substrat.errors import InvalidParams, NotAvailable, SessionDamaged
@@ -78,6 +78,12 @@ class AgentSpawn(OperatorRequest, frozen=True):
         about(
             "seconds that it may print nothing while no tool call is open, 0 for no limit; default: `turns.silence_limit`"
         ),
+    ] = None
+    check: Annotated[
+        Command | None, about("a shell command: the agent's work is done when it succeeds on the files of a turn's end")
+    ] = None
+    retries: Annotated[
+        Retries | None, about("how often the agent is sent back when the check fails for its work; default 2")
     ] = None
     clone: Annotated[
         bool | None,

@@ -1,0 +1,128 @@
+"""Lets a command judge agents' work: after a turn that ended with success the agent's check runs, and its verdict counts.
+
+Which turns are judged is decided when they end, in the same commit, and the effects of a verdict are one commit too. So a
+daemon that is killed between them runs the check anew, and none is judged twice. `clones/turn_checks.py` runs the commands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from substrat.core.agents import turn_check
+from substrat.core.agents.lifecycle import Event, Phase
+from substrat.core.agents.records import Completion, ItemKind, Outcome
+from substrat.core.agents.turn_check import CheckState
+from substrat.daemon.agents import mail, turn_prompts
+from substrat.daemon.state.events import DaemonEvent
+
+if TYPE_CHECKING:
+    from substrat.core.agents.records import Agent, Turn
+    from substrat.core.agents.verdict import Verdict
+    from substrat.core.workspaces.checks import Check
+    from substrat.daemon.agents.change import Change
+    from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.families.waits import Waits
+
+
+class Checks:
+    """The checks of one daemon's agents.
+
+    Args:
+        registry: the agents.
+        waits: their waits: one that waits for others hasn't come to its work's end.
+    """
+
+    def __init__(self, registry: Registry, waits: Waits) -> None:
+        self._registry = registry
+        self._waits = waits
+        self._waiting: dict[str, str] = {}
+        self._running: set[str] = set()
+
+    def turn_over(self, change: Change, agent: Agent, turn: Turn, verdict: Verdict, _ended: int) -> None:
+        """Let the check of a turn that has ended come next, if it has one to pass.
+
+        The work of a turn isn't done, and isn't judged, while its agent waits for others or for the operator's answer, or
+        where the agent itself calls it failed.
+        """
+        if verdict.outcome is not Outcome.SUCCESS or turn.completion is Completion.FAILED or agent.phase is Phase.ENDING:
+            return
+        if self._waits.of(agent.id) or self._waits.question_of(agent) is not None:
+            return
+        if (check := turn_check.begun(agent.checked, agent.settings, turn, agent.clone)) is not None:
+            change.put_turn(replace(agent, checked=check), replace(turn, unsettled=True))
+
+    # Reading
+
+    def text(self, agent: Agent) -> str | None:
+        """Say how the check of an agent stands that it waits for; None: it waits for none."""
+        if agent.phase is not Phase.CHECKING or agent.checked is None:
+            return None
+        if (why := self._waiting.get(agent.id)) is not None:
+            return why
+        return f"its check `{agent.checked.command}` {'runs' if agent.id in self._running else 'is about to run'}"
+
+    def object(self, agent: Agent) -> dict[str, object] | None:
+        """Return an agent's check as clients see it; None: it has none."""
+        settings, check = agent.settings, agent.checked
+        if settings.check is None:
+            return None
+        is_running = agent.phase is Phase.CHECKING and agent.id in self._running
+        state = "running" if is_running else check.state.value if check is not None else CheckState.WAITING.value
+        return {
+            "command": settings.check,
+            "retries": settings.retries,
+            # One that has failed and is tried again waits for the end of the agent's next turn.
+            "state": CheckState.WAITING.value if state == CheckState.AGAIN else state,
+            "tries": check.tries if check is not None else 0,
+            "commit": check.commit if check is not None else None,
+            "text": check.text if check is not None else "",
+        }
+
+    # Running
+
+    def tell(self, agent_id: str, why: str) -> None:
+        """Note why the check of an agent can't begin yet, as a sentence."""
+        self._waiting[agent_id] = why
+
+    def begins(self, agent_id: str) -> None:
+        """Note that an agent's check begins, for its clients and its followers."""
+        agent = self._registry.find(agent_id)
+        self._waiting.pop(agent_id, None)
+        self._running.add(agent_id)
+        if agent.checked is not None and agent.turn is not None:
+            with self._registry.change("check begun") as change:
+                data = {"command": agent.checked.command, "tries": agent.checked.tries}
+                text = f"its check begins: {agent.checked.command}"
+                change.record(DaemonEvent(agent.id, agent.turn.id, "check:started", text, data))
+                change.put(agent)  # its clients look at it again
+
+    def over(self, agent_id: str) -> None:
+        """Forget a check that runs no more."""
+        self._waiting.pop(agent_id, None)
+        self._running.discard(agent_id)
+
+    def judge(self, agent_id: str, turn: int, verdict: Check) -> None:
+        """Decide by the outcome of a check: its agent is finished, is sent back, or has failed.
+
+        Args:
+            agent_id: the agent, which may be gone, or whose check may have been stopped meanwhile.
+            turn: the number of the turn that the check was for.
+            verdict: the outcome.
+        """
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.phase is not Phase.CHECKING or agent.checked is None or agent.checked.turn != turn:
+            return
+        retries = agent.settings.retries
+        check = turn_check.judged(agent.checked, verdict, retries)
+        with self._registry.change("check judged") as change:
+            agent, ended, told = change.end_check(agent, check, verdict.output)
+            if check.state is CheckState.AGAIN:
+                words, asker = turn_check.prompt(check, verdict, retries), turn_prompts.asker(self._registry, ended)
+                change.add_item(agent, ItemKind.CONTINUATION, words, asker, Event.SENT_BACK, cause=told)
+                return
+            agent = change.step(agent, Event.CHECK_PASSED if check.state is CheckState.PASSED else Event.CHECK_FAILED)
+            if agent.phase is Phase.FAILED and mail.goes_on(self._registry, agent):
+                agent = change.step(self._registry.find(agent.id), Event.PROMPT)
+            for work_ended in self._registry.follow_ups.work_ended:
+                work_ended(change, agent, ended, told)
