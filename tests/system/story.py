@@ -56,7 +56,7 @@ OF_CLONES = frozenset({
     "bundle made", "bundle imported", "branch moved", "refs copied", "old refs deleted", "tree removed",
     "earlier work noted", "tree restored", "agent.diff", "agent.why", "agent.setup", "agent.merge", "agent.set",
     "agent.forward", "agent.rename", "agent.restore", "agent.checkout", "clone.list", "clone.prune",
-    "clone.prune_refs", "refs noted", "agent relocated",
+    "clone.prune_refs", "refs noted", "agent relocated", "check begun", "check judged",
 })  # fmt: skip
 """The commits, acts and answers that the part `CLONES` alone comes to."""
 
@@ -383,7 +383,7 @@ class Story:
         self.ask("set", "maker", f"workspace={self.cloned}")
         self.spawn("broken", self.cloned, "/say never", "--clone", "--base", "broken")
         self.until(lambda: self.state("broken") == "failed", "the failed set-up")
-        self.spawn("brief", self.cloned, "/shell echo brief > brief.txt", "--clone")
+        self.spawn("brief", self.cloned, "/shell echo brief > brief.txt", "--clone", "--check", "true")
         self.until(lambda: self.state("brief") == "idle", "the end of the turn")
         self.going_back("brief")
         self.ask("end", "brief", done=lambda: self.state("brief") == "ended")

@@ -59,6 +59,12 @@ CASES = {
         70.0,
         "waits for bert, carl",
     ),
+    AttentionKind.CHECKING: (
+        replace(FREE, phase=Phase.CHECKING),
+        Facts(queue="its check `make` runs"),
+        50.0,
+        "its check `make` runs",
+    ),
     AttentionKind.QUEUED: (replace(FREE, phase=Phase.QUEUED), Facts(queue="tried again later"), 50.0, "tried again later"),
     AttentionKind.IDLE: (FREE, Facts(), 1.0, "has nothing to do"),
     AttentionKind.DONE: (replace(FREE, phase=Phase.ENDED), Facts(), 50.0, "ended"),
@@ -103,7 +109,7 @@ def test_an_agent_asks_for_the_commits_that_it_has_not_taken_of_its_descendants(
 
 def test_who_stands_still_can_take_up_nothing():
     able = {phase for phase in Phase if attention.can_act(replace(FREE, phase=phase), is_held=False)}
-    assert able == {Phase.IDLE, Phase.QUEUED, Phase.RUNNING, Phase.INTERRUPTING, Phase.ENDING}
+    assert able == {Phase.IDLE, Phase.QUEUED, Phase.CHECKING, Phase.RUNNING, Phase.INTERRUPTING, Phase.ENDING}
     assert not attention.can_act(replace(FREE, phase=Phase.QUEUED), is_held=True)
 
 
@@ -142,7 +148,7 @@ def test_the_weightiest_counts(phase, asks, is_unsafe, is_silent):
         assert found.kind is AttentionKind.STUCK
     else:
         assert found.level is not Level.URGENT
-    assert (attention.reason(agent, facts) is not None) == (phase == Phase.QUEUED)
+    assert (attention.reason(agent, facts) is not None) == (phase in {Phase.QUEUED, Phase.CHECKING})
 
 
 def test_an_accepted_failure_asks_for_nothing():

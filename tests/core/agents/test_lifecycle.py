@@ -30,19 +30,21 @@ from tests.support.cases import each
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "lifecycle.md"
 
-# One row a phase, one column an event: the phase afterwards, `-` for a refusal, `?` for idle or queued, as `settle` says.
+# One row a phase, one column an event: the phase afterwards, `-` for a refusal, `?` for idle, queued or checking, as
+# `settle` says.
 GRID = """
-phase        prompt       mail         start   suspend    freeze     resume       interrupt    end    succeeded stopped   failed    retried   unprepared unmet     emptied
-idle         queued       queued       -       suspended  suspended  idle         -            ended  -         -         -         -         failed     -         -
-queued       queued       queued       running suspended  suspended  queued       -            ended  -         -         -         -         failed     failed    idle
-running      running      running      -       suspending frozen     running      interrupting ending ?         failed    failed    queued    -          -         -
-suspending   suspending   suspending   -       suspending suspending -            -            ending suspended suspended suspended -         -          -         -
-interrupting interrupting interrupting -       suspending -          interrupting interrupting ending ?         ?         ?         -         -          -         -
-ending       -            -            -       -          -          -            -            ending ended     ended     ended     -         -          -         -
-suspended    suspended    suspended    -       suspended  suspended  ?            -            ended  -         -         -         -         suspended  -         -
-frozen       frozen       frozen       -       suspending frozen     running      interrupting ending suspended suspended suspended -         -          -         -
-failed       queued       failed       -       suspended  suspended  ?            -            ended  -         -         -         -         failed     -         -
-ended        -            -            -       -          -          -            -            ended  -         -         -         -         ended      -         -
+phase        prompt       mail         start   suspend    freeze     resume       interrupt    end    succeeded stopped   failed    retried unprepared unmet  passed refused sent-back emptied
+idle         queued       queued       -       suspended  suspended  idle         -            ended  -         -         -         -       failed     -      -      -       -         -
+queued       queued       queued       running suspended  suspended  queued       -            ended  -         -         -         -       failed     failed -      -       -         idle
+checking     checking     checking     -       suspended  suspended  checking     ?            ended  -         -         -         -       -          -      ?      failed  queued    -
+running      running      running      -       suspending frozen     running      interrupting ending ?         failed    failed    queued  -          -      -      -       -         -
+suspending   suspending   suspending   -       suspending suspending -            -            ending suspended suspended suspended -       -          -      -      -       -         -
+interrupting interrupting interrupting -       suspending -          interrupting interrupting ending ?         ?         ?         -       -          -      -      -       -         -
+ending       -            -            -       -          -          -            -            ending ended     ended     ended     -       -          -      -      -       -         -
+suspended    suspended    suspended    -       suspended  suspended  ?            -            ended  -         -         -         -       suspended  -      -      -       -         -
+frozen       frozen       frozen       -       suspending frozen     running      interrupting ending suspended suspended suspended -       -          -      -      -       -         -
+failed       queued       failed       -       suspended  suspended  ?            -            ended  -         -         -         -       failed     -      -      -       -         -
+ended        -            -            -       -          -          -            -            ended  -         -         -         -       ended      -      -      -       -         -
 """  # noqa: E501 - a table
 ROWS = [line.split() for line in GRID.strip().splitlines()[1:]]
 CELLS = [(Phase(row[0]), event, target) for row in ROWS for event, target in zip(Event, row[1:], strict=True)]
@@ -55,11 +57,12 @@ def test_the_grid_is_whole():
     assert len(CELLS) == len(Phase) * len(Event)
 
 
+@each("unchecked", [False, True])
 @each("waiting", [False, True])
 @each(("phase", "event", "target"), LEGAL)
-def test_a_legal_step(phase, event, target, waiting):
-    after, commands = step(phase, event, waiting=waiting)
-    assert after == (settle(waiting=waiting) if target == "?" else target)
+def test_a_legal_step(phase, event, target, waiting, unchecked):
+    after, commands = step(phase, event, waiting=waiting, unchecked=unchecked)
+    assert after == (settle(waiting=waiting, unchecked=unchecked) if target == "?" else target)
     assert all(isinstance(command, lifecycle.LifecycleCommand) for command in commands)
 
 
@@ -94,7 +97,7 @@ def test_every_public_state_is_some_phase():
 def targets(phase):
     found = set()
     for cell in TABLE[phase].values():
-        found |= {cell.phase} if cell.phase else {Phase.IDLE, Phase.QUEUED}
+        found |= {cell.phase} if cell.phase else {Phase.IDLE, Phase.QUEUED, Phase.CHECKING}
     return found
 
 
@@ -164,6 +167,8 @@ def test_asking_twice_is_asking_once(phase, event):
         return
     if once in {Phase.IDLE, Phase.QUEUED} and event is Event.RESUME:
         return  # resume of an idle agent is its own case in the grid
+    if phase is Phase.CHECKING and event is Event.INTERRUPT:
+        return  # its check is over at once, and then there is nothing to interrupt
     assert step(once, event, waiting=False) == (once, ())
 
 
@@ -174,6 +179,7 @@ class Model:
         self.state = "idle"
         self.wish = None
         self.frozen = False
+        self.checking = False
 
     def allows(self, event):
         if event.startswith("turn"):
@@ -184,11 +190,13 @@ class Model:
             case Event.END:
                 return True
             case Event.UNPREPARED:
-                return self.state != "running" and not self.frozen
+                return self.state != "running" and not self.frozen and not self.checking
             case Event.START | Event.EMPTIED | Event.UNMET:
-                return self.state == "queued"
+                return self.state == "queued" and not self.checking
+            case Event.CHECK_PASSED | Event.CHECK_FAILED | Event.SENT_BACK:
+                return self.checking
             case Event.INTERRUPT:
-                return self.frozen or (self.state == "running" and self.wish in {None, "interrupt"})
+                return self.frozen or self.checking or (self.state == "running" and self.wish in {None, "interrupt"})
             case Event.FREEZE:
                 return self.state != "ended" and self.wish not in {"interrupt", "end"}
             case Event.RESUME:
@@ -196,11 +204,13 @@ class Model:
             case _:
                 return self.state != "ended" and self.wish != "end"
 
-    def take(self, event, waiting):
-        rest = "queued" if waiting else "idle"
+    def take(self, event, waiting, pending):
+        rest = "queued" if waiting or pending else "idle"
         running = self.state == "running"
         if self.frozen:
             self.take_frozen(event)
+        elif self.checking:
+            self.take_checking(event, rest)
         elif event is Event.FREEZE and running and self.wish is None:
             self.state, self.frozen = "suspended", True
         elif event is Event.TURN_RETRIED:
@@ -209,6 +219,7 @@ class Model:
             failed = event is not Event.TURN_SUCCEEDED
             arrived = {"end": "ended", "suspend": "suspended", "interrupt": rest, None: "failed" if failed else rest}
             self.state, self.wish = arrived[self.wish], None
+            self.checking = pending and self.state == "queued"
         elif event is Event.UNPREPARED:
             self.state = "failed" if self.state in {"idle", "queued"} else self.state
         elif event in {Event.START, Event.EMPTIED, Event.UNMET}:
@@ -221,9 +232,17 @@ class Model:
         elif event is Event.END:
             self.state = "ended"
         elif event is Event.RESUME and self.state in {"suspended", "failed"}:
-            self.state = rest
+            self.state, self.checking = rest, pending
         elif event in {"idle": {Event.PROMPT, Event.MAIL}, "failed": {Event.PROMPT}}.get(self.state, ()):
             self.state = "queued"
+
+    def take_checking(self, event, rest):
+        after = {
+            Event.SUSPEND: "suspended", Event.FREEZE: "suspended", Event.END: "ended", Event.INTERRUPT: rest,
+            Event.CHECK_PASSED: rest, Event.CHECK_FAILED: "failed", Event.SENT_BACK: "queued",
+        }  # fmt: skip
+        self.checking = event not in after
+        self.state = after.get(event, self.state)
 
     def take_frozen(self, event):
         if event.startswith("turn"):
@@ -233,17 +252,22 @@ class Model:
             self.state, self.frozen, self.wish = "running", False, asked.get(event)
 
 
-@given(st.lists(st.tuples(st.sampled_from(Event), st.booleans()), max_size=40))
+@given(st.lists(st.tuples(st.sampled_from(Event), st.booleans(), st.booleans()), max_size=40))
 def test_any_walk_shows_what_the_model_shows(walk):
-    model, phase = Model(), Phase.IDLE
-    for event, waiting in walk:
+    """`pending`: a turn that has succeeded is still to be checked, which a verdict and who stops it put an end to."""
+    model, phase, pending = Model(), Phase.IDLE, False
+    for event, waiting, is_checked in walk:
         if not model.allows(event):
             with pytest.raises(Refused):
-                step(phase, event, waiting=waiting)
+                step(phase, event, waiting=waiting, unchecked=pending)
             continue
-        phase, _ = step(phase, event, waiting=waiting)
-        model.take(event, waiting)
-        assert STATE_OF[phase] == model.state
+        if event is Event.TURN_SUCCEEDED:
+            pending = is_checked
+        elif event in {Event.INTERRUPT, Event.END, Event.CHECK_PASSED, Event.CHECK_FAILED, Event.SENT_BACK}:
+            pending = False
+        phase, _ = step(phase, event, waiting=waiting, unchecked=pending)
+        model.take(event, waiting, pending)
+        assert (STATE_OF[phase], phase is Phase.CHECKING) == (model.state, model.checking)
 
 
 @given(st.lists(st.sampled_from(Event), max_size=60))

@@ -7,6 +7,7 @@ import pytest
 
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.agents.records import Item, ItemKind, Outcome, Process, Turn
+from substrat.core.agents.turn_check import TurnCheck
 from substrat.daemon.state.database import StateDamaged
 from substrat.daemon.state.quarantine import set_aside
 from substrat.daemon.state.rows import EventRow
@@ -86,7 +87,7 @@ def test_sound_rows_stay(store, new_agent):
     fill(store, new_agent)
     with store.transaction():
         for phase in Phase:
-            agent = new_agent(phase=phase)
+            agent = new_agent(phase=phase, checked=TurnCheck(1, "make") if phase is Phase.CHECKING else None)
             store.save_agent(agent)
             outcome = None if phase in LIVE_PHASES else Outcome.SUCCESS
             store.save_turn(Turn(f"t-{phase}", agent.id, 1, 1.0, Process(5, 0, "ended"), outcome=outcome))

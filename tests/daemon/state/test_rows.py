@@ -13,6 +13,7 @@ STORED = [
     '{"A": "b"}', '{"inputTokens": 3}', "idle", "none", "hold", "success", "prompt", "settled",
     "wanted", "suspended", "0123456789" * 4, "merge", "[1]", "all",
     "succeeded", "request", "normal",
+    '{"turn": 3, "command": "make", "state": "again", "tries": 1, "text": "it fails"}',
     '{"environment": [["A", "1=2"]], "ssh_agent": "/run/agent", "priority": "low", "time_limit": 0}',
     '{"accepted": null, "failed_line": "1 failed: \\udcff"}',
 ]  # fmt: skip

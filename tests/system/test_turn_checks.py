@@ -1,0 +1,137 @@
+"""`spawn --check`: a command decides whether an agent's work is done."""
+
+import json
+
+from tests.support.daemon import PRELUDE
+from tests.support.waiting import wait_until
+from tests.system.test_clones import app, git
+from tests.system.test_landing import HELD, held_check
+from tests.system.test_waits import spawn
+
+__all__ = ["app"]
+
+# Writes one line more into `lines` in each turn, and leaves its prompts in `~/.cache`; a third turn commits.
+DILIGENT = (
+    PRELUDE
+    + """\
+begin()
+lines = pathlib.Path("lines")
+lines.write_text((lines.read_text() if lines.exists() else "") + "line\\n")
+prompts = pathlib.Path.home() / ".cache/prompts"
+prompts.mkdir(parents=True, exist_ok=True)
+(prompts / str(len(os.listdir(prompts)))).write_text(prompt)
+if len(lines.read_text().split()) == 3 and os.path.exists(".git"):
+    subprocess.run(["git", "add", "lines"], check=True)
+    subprocess.run(["git", "commit", "-qm", "three lines"], check=True)
+finish("I am done.")
+"""
+)
+THREE = 'echo "$(wc -l < lines) lines"; test "$(wc -l < lines)" -ge 3'
+
+
+def prompts(daemon, agent):
+    place = daemon.state / "agents" / agent["id"] / "cache" / "prompts"
+    return [path.read_text() for path in sorted(place.iterdir())]
+
+
+def kinds(daemon, name):
+    return [event["kind"] for event in daemon.events(name) if event["kind"].startswith("check:")]
+
+
+def test_an_agent_in_a_clone_is_sent_back_until_its_check_passes_on_the_tree_that_it_leaves(daemon, app):
+    daemon.start(agent=daemon.program(DILIGENT))
+    fix = daemon.spawn("fix", app, "Make three lines.", "--clone", "--check", THREE)
+    assert (fix["state"], fix["turn"]["number"], fix["turn"]["result"]) == ("idle", 3, "I am done.")
+    head = git(daemon, app, "rev-parse", "refs/substrat/fix/head")
+    assert fix["check"] == {
+        "command": THREE, "retries": 2, "state": "passed", "tries": 2, "commit": head,
+        "text": f"the check `{THREE}` passes",
+    }  # fmt: skip
+    assert fix["clone"]["work"]["text"] == f"+1 commit, {head[:7]} · not landed · checked {head[:7]}"
+    assert fix["clone"]["work"]["checked"] == head
+    first, second, third = prompts(daemon, fix)
+    assert first == "Make three lines."
+    assert f"your work isn't done: the check `{THREE}` fails with 1: 1 lines." in second
+    assert "\n\n1 lines\n\n" in second
+    assert "if it fails, 1 more try is left." in second
+    assert "if it fails, then the operator is asked." in third
+    assert kinds(daemon, "fix") == ["check:started", "check:failed"] * 2 + ["check:started", "check:passed"]
+    assert not (app / "lines").exists()
+    assert wait_until(lambda: list((daemon.state / "trees").glob("check-*")) == [])
+
+
+def test_an_agent_in_place_is_judged_on_a_copy_and_fails_after_its_last_try(daemon):
+    daemon.start(agent=daemon.program(DILIGENT))
+    work = daemon.workspace()
+    never = "touch made-by-the-check; cat lines; echo never; exit 3"
+    done = daemon.ctl("spawn", "fix", "-w", work, "--check", never, "--retries", "1", "--wait", "Make it pass.")
+    assert (done.code, done.out) == (5, "")
+    assert f"the work of fix isn't done: the check `{never}` fails with 3: never" in done.err
+    assert not (work / "made-by-the-check").exists()
+    fix = daemon.show("fix")
+    assert (fix["state"], fix["check"]["state"], fix["check"]["tries"]) == ("failed", "failed", 2)
+    assert (fix["attention"]["kind"], fix["attention"]["text"]) == ("failed", fix["check"]["text"])
+    assert daemon.ctl("wait", "fix").code == 5
+    assert f"{never} (failed: the check" in " ".join(daemon.ctl("show", "fix").out.split())
+    # Whoever has mended what it failed for has it run again; without retries one failure is enough.
+    daemon.ok("set", "fix", "retries=0")
+    again = daemon.ctl("resume", "fix", "--wait")
+    assert (again.code, "isn't done: the check" in again.err) == (5, True), again
+    assert daemon.show("fix")["turn"]["number"] == 2
+    daemon.ok("set", "fix", "check=no-such-program", "retries=2")
+    refused = daemon.ctl("send", "fix", "--wait", "Once more.")
+    assert (refused.code, "can't be run where checks run (127)" in refused.err) == (5, True), refused
+    assert daemon.show("fix")["turn"]["number"] == 3
+
+
+def test_a_check_outlives_two_daemons_and_is_interrupted_suspended_and_ended_with_its_agent(daemon, app):
+    daemon.start(agent=daemon.program(DILIGENT))
+    daemon.ok("spawn", "fix", "-w", app, "--clone", "--check", HELD, "Go.")
+    for _ in range(2):
+        go = held_check(daemon, "fix")
+        daemon.kill()
+        daemon.start()
+    held_check(daemon, "fix")
+    fix = daemon.show("fix")
+    assert (fix["state"], fix["attention"]["kind"], fix["check"]["state"]) == ("queued", "checking", "running")
+    assert fix["attention"]["text"] == fix["reason"] == f"its check `{HELD}` runs"
+    refused = daemon.ctl("set", "fix", "name=other")
+    assert (refused.code, "the check of fix runs: wait for its verdict" in refused.err) == (1, True)
+    daemon.ok("suspend", "fix")
+    assert (daemon.show("fix")["state"], daemon.show("fix")["check"]["state"]) == ("suspended", "waiting")
+    daemon.ok("resume", "fix")
+    held_check(daemon, "fix")
+    daemon.ok("send", "fix", "Then this.")
+    go.touch()
+    wait_until(lambda: daemon.show("fix")["turn"]["number"] == 2, "the prompt that waited")
+    go.unlink()
+    held_check(daemon, "fix")
+    daemon.ok("interrupt", "fix")
+    fix = daemon.wait("fix", "idle")
+    assert (fix["check"]["state"], fix["check"]["text"]) == ("failed", f"the check `{HELD}` was stopped")
+    daemon.ok("send", "fix", "And this.")
+    held_check(daemon, "fix")
+    waiting = daemon.follow("wait", "fix", "--json")
+    daemon.ok("end", "fix")
+    found = json.loads(waiting.communicate(timeout=60)[0])
+    assert [agent["state"] for agent in (found if isinstance(found, list) else [found])] == ["ended"]
+    # Those that a killed daemon ran began, and were never judged.
+    assert kinds(daemon, "fix").count("check:passed") == 1
+    assert wait_until(lambda: list((daemon.state / "trees").glob("check-*")) == [])
+
+
+def test_who_waits_for_a_checked_agent_waits_for_the_verdict(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    spawn(daemon, work, ["kid"])
+    wait_until(daemon.waits, "the wait")
+    command = "until [ -e ~/.cache/go ]; do sleep 0.02; done; echo broken; exit 4"
+    daemon.ok("set", "kid", f"check={command}", "retries=0")
+    (work / "kid").touch()
+    wait_until(lambda: kinds(daemon, "kid") == ["check:started"], "the check")
+    assert daemon.waits()[0]["done"] == []
+    (daemon.state / "agents" / daemon.show("kid")["id"] / "cache" / "go").touch()
+    assert daemon.ctl("wait", "lead").code == 0
+    prompt = daemon.events("lead", "user")[-1]["text"]
+    assert f"kid (failed): turn 1, not done, the check `{command}` fails with 4: broken" in prompt
+    assert daemon.waits() == []
