@@ -57,7 +57,7 @@ LONG_FILES: dict[str, int] = {
     "tests/daemon/agents/test_requests.py": 494,
     "tests/daemon/state/test_events.py": 538,
     "tests/daemon/state/test_store.py": 543,
-    "tests/model/reference.py": 677,
+    "tests/model/reference.py": 645,
     "tests/model/test_daemon.py": 523,
     "tests/system/story.py": 547,
     "tests/system/test_full_disk.py": 531,
