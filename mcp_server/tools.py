@@ -104,6 +104,13 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
         tuple[Name, ...], Meta(max_length=16, description="agents of your family that must succeed before it starts")
     ] = ()
     program: Annotated[Name | None, Meta(description="its program: cursor, claude or codex; yours when absent")] = None
+    check: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=10_000)] | None,
+        Meta(
+            description="a shell command that decides whether its work is done: when it fails on the files of a turn's "
+            "end, the child is sent back, twice; you hear of it when it passes or the child has failed"
+        ),
+    ] = None
 
 
 class WaitAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="wait_agents", tag_field="_tool"):

@@ -16,7 +16,7 @@ found.loader.exec_module(size)
 
 ROOMS: dict[str, int] = {
     "benchmarks": 3190,
-    "mcp_server": 780,
+    "mcp_server": 790,
     "sandbox": 1660,
     "substrat": 1090,
     "substrat/cli": 5660,
@@ -32,12 +32,12 @@ ROOMS: dict[str, int] = {
     "substrat/daemon": 600,
     "substrat/daemon/agents": 2510,
     "substrat/daemon/chats": 320,
-    "substrat/daemon/clones": 3770,
-    "substrat/daemon/families": 1950,
+    "substrat/daemon/clones": 3780,
+    "substrat/daemon/families": 1960,
     "substrat/daemon/kernel": 1790,
     "substrat/daemon/network": 980,
     "substrat/daemon/sandboxes": 2120,
-    "substrat/daemon/servers": 2270,
+    "substrat/daemon/servers": 2280,
     "substrat/daemon/state": 3040,
     "substrat/daemon/turns": 2490,
     "substrat/daemon/workspaces": 2140,
@@ -47,7 +47,7 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 1960,
     "substrat/web": 830,
     "substrat/web/page": 2460,
-    "tests": 53750,
+    "tests": 53900,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480
@@ -78,7 +78,7 @@ LONG_CALLS: dict[str, int] = {
     "substrat/daemon/agents": 26,
     "substrat/daemon/chats": 1,
     "substrat/daemon/clones": 10,
-    "substrat/daemon/families": 21,
+    "substrat/daemon/families": 19,
     "substrat/daemon/kernel": 1,
     "substrat/daemon/sandboxes": 8,
     "substrat/daemon/servers": 3,

@@ -137,7 +137,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "squash": ("boolean", False, "whether the work becomes one commit"),
         "ff_only": ("boolean", False, "whether it lands only where the branch is an ancestor of it"),
         "message": ("string", False, "the message of the commit"),
-        "check": ("string", False, "a shell command that must succeed on the merged files, in a sandbox without network and login"),
+        "check": ("string", False, "a shell command that must succeed on the merged files, in a sandbox without network and login; default: the agent's own. Where that has passed on the very files that land it isn't run again"),
         "accept": ("strings", False, "files, or directories of files, that a person has looked at, at `at`"),
         "at": ("string", False, "the agent's head that a person has looked at, at least 7 digits of it; with another one the work is `held`"),
         "unattended": ("boolean", False, "whether a refusal goes to the operator's inbox too"),

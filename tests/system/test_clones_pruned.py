@@ -90,7 +90,8 @@ def test_work_on_other_branches_and_in_stashes_is_said_and_kept(daemon, app):
     shown = daemon.show("fix")
     assert shown["clone"]["work"] == {
         "text": "1 commit on side · 1 stash", "commits": 0, "head": shown["clone"]["head"], "wip": None, "files": 0,
-        "branches": [{"name": "side", "commits": 1}], "stashes": 1, "hidden": 0, "landed": True, "in": None, "unkept": None,
+        "branches": [{"name": "side", "commits": 1}], "stashes": 1, "hidden": 0, "landed": True, "in": None,
+        "checked": None, "unkept": None,
     }  # fmt: skip
     assert (shown["attention"]["kind"], shown["attention"]["text"]) == ("merge", "1 commit on side, 1 stash")
     assert "send fix TEXT, or accept fix" in daemon.ctl("ls").out

@@ -4,8 +4,8 @@ import json
 
 from tests.support.daemon import PRELUDE
 from tests.support.waiting import wait_until
-from tests.system.test_clones import app, git
-from tests.system.test_landing import HELD, held_check
+from tests.system.test_clones import app, commit, git
+from tests.system.test_landing import HELD, held_check, me
 from tests.system.test_waits import spawn
 
 __all__ = ["app"]
@@ -72,7 +72,9 @@ def test_an_agent_in_place_is_judged_on_a_copy_and_fails_after_its_last_try(daem
     assert (fix["state"], fix["check"]["state"], fix["check"]["tries"]) == ("failed", "failed", 2)
     assert (fix["attention"]["kind"], fix["attention"]["text"]) == ("failed", fix["check"]["text"])
     assert daemon.ctl("wait", "fix").code == 5
-    assert f"{never} (failed: the check" in " ".join(daemon.ctl("show", "fix").out.split())
+    assert f"check the check `{never}` fails with 3: never" in " ".join(daemon.ctl("show", "fix").out.split())
+    refused = daemon.ctl("set", "fix", "retries=-1")
+    assert (refused.code, "'retries' must be an integer from 0 to 100" in refused.err) == (2, True), refused
     # Whoever has mended what it failed for has it run again; without retries one failure is enough.
     daemon.ok("set", "fix", "retries=0")
     again = daemon.ctl("resume", "fix", "--wait")
@@ -135,3 +137,38 @@ def test_who_waits_for_a_checked_agent_waits_for_the_verdict(daemon):
     prompt = daemon.events("lead", "user")[-1]["text"]
     assert f"kid (failed): turn 1, not done, the check `{command}` fails with 4: broken" in prompt
     assert daemon.waits() == []
+
+
+def test_a_landing_runs_a_check_again_only_where_it_lands_other_files(daemon, app):
+    me(daemon, app)
+    daemon.start()
+    check = 'test "$(ls *.txt | wc -l)" -lt 3'
+    for name, file in (("one", "a.txt"), ("two", "b.txt"), ("three", "c.txt")):
+        daemon.spawn(name, app, commit(file), "--clone", "--check", check)
+    landed = daemon.ok("merge", "one")
+    assert landed["check"]["text"] == f"the check `{check}` has passed on {landed['head'][:7]} already, whose files land"
+    landed = daemon.ok("merge", "two")
+    assert landed["check"]["text"] == f"the check `{check}` passes"
+    refused = daemon.ctl("merge", "three")
+    assert (refused.code, f"the check `{check}` fails with 1" in refused.err) == (1, True), refused
+    assert not (app / "c.txt").exists()
+
+
+def test_a_child_has_a_check_of_its_own_and_who_stops_it_is_not_woken_by_that(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    hold = "until [ -e ~/.cache/go ]; do sleep 0.02; done"
+    kid = json.dumps({"name": "kid", "prompt": "/say made", "check": hold})
+    look = "/shell while [ ! -e go ]; do sleep 0.02; done"
+    script = f'/tool spawn_agent {kid}\n{look}\n/tool interrupt_agent {{"name": "kid"}}\n/tool whoami {{}}'
+    daemon.ok("spawn", "lead", "-w", work, "--prompt-file", "-", stdin=script.encode())
+    wait_until(lambda: any(agent["attention"]["kind"] == "checking" for agent in daemon.ok("ls")), "the check")
+    (work / "go").touch()
+    daemon.wait("lead", "idle")
+    started, stopped, told = daemon.tool("lead")
+    assert "agent kid is started" in started
+    assert stopped == "the check of kid is stopped"
+    assert "check" not in json.loads(told)
+    assert (daemon.show("kid")["state"], daemon.show("kid")["check"]["state"]) == ("idle", "failed")
+    assert daemon.show("lead")["turn"]["number"] == 1
+    assert daemon.show("lead")["unread"] == 0

@@ -33,7 +33,8 @@ COMMAND = Command(
         "Only commits land; uncommitted files stay in the clone. Several agents land one after the other, "
         f"the oldest first, each previewed on the landings before it. A conflict changes nothing. While a sandbox runs "
         f"that can write in the checkout, work is queued (status 1) and lands when that has ended. Without --at, --accept "
-        f"counts on a terminal only, for the files that this command itself shows. "
+        f"counts on a terminal only, for the files that this command itself shows. Without --check an agent's own check "
+        f"counts (spawn --check), and isn't run again where it has passed on the files that land. "
         f"{many.GLOB_NOTE}\n{many.JSON_NOTE} Refusals and notes, such as of a rebase under way, are on standard error."
     ),
 )

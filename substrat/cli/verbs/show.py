@@ -154,10 +154,9 @@ def _check(agent: Agent) -> Iterator[tuple[str, str]]:
     if not isinstance(check := agent.get("check"), dict):
         return
     state, tries = output.text_of(check.get("state")), check.get("tries")
-    failed = f", failed {_counted(tries, 'time', 'times')} in a row" if tries and state != "failed" else ""
-    said = f": {check.get('text')}" if state == "failed" else ""
-    text = output.one_line(f"{check.get('command')} ({state}{failed}{said})", _RESULT_LENGTH)
-    yield "check", text
+    failed = f", failed {_counted(tries, 'time', 'times')} in a row" if tries else ""
+    said = check.get("text") if state == "failed" else f"{check.get('command')} ({state}{failed})"
+    yield "check", output.one_line(str(said), _RESULT_LENGTH)
 
 
 def _counted(number: object, one: str, more: str) -> str:

@@ -34,6 +34,8 @@ class CheckState(StrEnum):
     """It has failed, and the agent works on that; the end of that turn is judged as another try."""
     PASSED = "passed"
     FAILED = "failed"
+    STOPPED = "stopped"
+    """Somebody has interrupted or ended its agent meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def judged(check: TurnCheck, verdict: Check, retries: int) -> TurnCheck:
 
 def stopped(check: TurnCheck) -> TurnCheck:
     """Return a check that somebody has stopped: it says nothing about the work, which isn't called done."""
-    return replace(check, state=CheckState.FAILED, text=f"the check `{check.command}` was stopped")
+    return replace(check, state=CheckState.STOPPED, text=f"the check `{check.command}` was stopped")
 
 
 def anew(check: TurnCheck) -> TurnCheck:
@@ -105,10 +107,16 @@ def anew(check: TurnCheck) -> TurnCheck:
     return replace(check, state=CheckState.WAITING, tries=0)
 
 
+def was_stopped(check: TurnCheck | None, turn: Turn) -> bool:
+    """Say whether somebody has stopped the check of a turn."""
+    return check is not None and check.turn == turn.number and check.state is CheckState.STOPPED
+
+
 def refusal(check: TurnCheck | None, turn: Turn | None) -> str | None:
-    """Return why a turn's work isn't done although the turn succeeded: its check has failed for good; None: it has not."""
-    is_of_turn = check is not None and turn is not None and check.turn == turn.number
-    return check.text if check is not None and is_of_turn and check.state is CheckState.FAILED else None
+    """Return why a turn's work isn't done although the turn succeeded: its check hasn't passed; None: it is."""
+    if check is None or turn is None or check.turn != turn.number or check.state is CheckState.PASSED:
+        return None
+    return f"the check `{check.command}` is still to come" if is_pending(check) else check.text
 
 
 def passed_on(check: TurnCheck | None, clone: Clone | None) -> str | None:

@@ -62,7 +62,8 @@ def state_of(agent: Agent | None, turn: Turn | None, *, has_finished: bool) -> N
     outcome = results.outcome_of(turn, refused=turn_check.refusal(agent.checked, turn))
     if outcome == Outcome.SUCCESS.value:
         return MET
-    if outcome == Outcome.INTERRUPTED.value and agent.phase == Phase.IDLE:
+    is_stopped = outcome == Outcome.INTERRUPTED.value or turn_check.was_stopped(agent.checked, turn)
+    if is_stopped and agent.phase == Phase.IDLE:
         return PENDING
     return Need(met=False, why=f"has not succeeded ({outcome})")
 

@@ -103,6 +103,10 @@ class Standing(NamedTuple):
             return clone.landings.landed_head if self.extends_landed else None
         return clone.base if clone.with_wip and self.extends_base else None
 
+    def lands_tree(self, clone: Clone) -> bool:
+        """Say whether the files after the landing are those of the head itself, however it lands."""
+        return self.extends_begin and self.start(clone) is None
+
     def way(self, landing: Landing, start: str | None) -> str:
         """Return how the branch takes the work."""
         if self.begin is None or (start is None and landing.mode is not LandingMode.SQUASH and self.extends_begin):

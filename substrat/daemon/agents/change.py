@@ -124,6 +124,8 @@ class Change:
 
     def remove(self, agent: Agent) -> None:
         """Delete an agent with its events, and its files after the commit."""
+        if turn_check.is_pending(agent.checked):
+            agent = self._stop_check(agent)
         for removing in self._registry.follow_ups.removing:
             removing(self, agent)
         agent = self.drop_waiting(agent, "was removed")
@@ -297,7 +299,7 @@ class Change:
         return agent, turn, told
 
     def _stop_check(self, agent: Agent) -> Agent:
-        """Stop the check of an agent that is interrupted or ended, and tell those who wait for the work."""
+        """Stop the check of an agent that is interrupted, ended or removed, and tell those who wait for the work."""
         assert agent.checked is not None
         agent, turn, told = self.end_check(agent, turn_check.stopped(agent.checked))
         for work_ended in self._registry.follow_ups.work_ended:

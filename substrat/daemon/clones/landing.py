@@ -18,7 +18,9 @@ import attrs
 import structlog
 import trio
 
+from substrat.core.agents import turn_check
 from substrat.core.workspaces import checks, landing_outcome
+from substrat.core.workspaces.checks import Check
 from substrat.core.workspaces.drivers import NamesGiven
 from substrat.core.workspaces.landing_outcome import FINE, NOTHING, QUEUED, REFUSED, Outcome, uncommitted
 from substrat.daemon.agents.wakeup import Wakeup
@@ -281,6 +283,8 @@ class Landings:
         looked = await self._git.looked_at(clone, landing, found, checkout, NamesGiven((*family, agent.name), variables))
         if isinstance(looked, Outcome) or (command := landing.check_command) is None:
             return looked
+        if (passed := self._passed(agent, clone, found, command)) is not None:
+            return looked._replace(check=passed)
         closures = self._registry.closures
         with closures.closing((clone.tree,), f"a check of {clone.name}'s work runs"):  # it sees the clone's files
             await closures.unused((clone.tree,), partial(self._tell_users, landing, landing_outcome.waits_for_check))
@@ -292,6 +296,15 @@ class Landings:
         if check.state == checks.FAILED:
             return landing_outcome.failed_check(agent.name, str(clone.kept.head), check)
         return looked._replace(check=check)
+
+    def _passed(self, agent: Agent, clone: Clone, found: Standing, command: str) -> Check | None:
+        """Return the outcome of a check that needn't run: as the agent's own it has passed on the very files that land."""
+        if self._registry.config.clone.check_room != "clone" or not found.lands_tree(clone):
+            return None
+        commit = turn_check.passed_on(agent.checked, clone)
+        if commit is None or agent.checked is None or agent.checked.command != command:
+            return None
+        return Check(checks.PASSED, f"the check `{command}` has passed on {commit[:7]} already, whose files land")
 
     def _tell_users(self, landing: Landing, sentence_of: Callable[[list[str], list[str]], str], users: list[User]) -> None:
         """Tell for whom a landing waits: agents with turns, and those in whose sandboxes commands of a person's run."""

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.waits import Waits
 
+# One that has failed and is tried again waits for the end of the agent's next turn.
+_PUBLIC = {CheckState.AGAIN: "waiting", CheckState.STOPPED: "failed"}
+
 
 class Checks:
     """The checks of one daemon's agents.
@@ -68,12 +71,11 @@ class Checks:
         if settings.check is None:
             return None
         is_running = agent.phase is Phase.CHECKING and agent.id in self._running
-        state = "running" if is_running else check.state.value if check is not None else CheckState.WAITING.value
+        state = _PUBLIC.get(check.state, check.state.value) if check is not None else CheckState.WAITING.value
         return {
             "command": settings.check,
             "retries": settings.retries,
-            # One that has failed and is tried again waits for the end of the agent's next turn.
-            "state": CheckState.WAITING.value if state == CheckState.AGAIN else state,
+            "state": "running" if is_running else state,
             "tries": check.tries if check is not None else 0,
             "commit": check.commit if check is not None else None,
             "text": check.text if check is not None else "",

@@ -208,6 +208,7 @@ class ToolCalls:
             workspace=caller.workspace,
             shared=SHARED_IN_SANDBOX,
             model=caller.model,
+            **({"check": caller.settings.check} if caller.settings.check is not None else {}),
             network={"kind": policy.network.value, "allows": policy.allow},
             limits=spawning.limits_of(registry, caller),
             parent=registry.name_of(caller.parent) or OPERATOR,
@@ -262,7 +263,7 @@ class ToolCalls:
             caller.workspace, call.name, call.model, network, call.prompt, clone=place.clone, scratch=place.scratch,
             settings=caller.settings.of_child(
                 program=named(call.program).id if call.program is not None else caller.settings.program,
-                instructions=call.instructions or "", result_schema=_schema(call.result_schema),
+                instructions=call.instructions or "", result_schema=_schema(call.result_schema), check=_check(call.check),
             ),
             needs=self._families.needs.checked(caller, call.needs),
         )  # fmt: skip
@@ -279,6 +280,13 @@ def _all_of(name: str | None, names: tuple[str, ...]) -> list[str]:
     if found := list(dict.fromkeys((*([name] if name is not None else []), *names))):
         return found
     raise InvalidParams("name or names is missing: say which of your descendants")
+
+
+def _check(command: str | None) -> str | None:
+    """Return a child's check; raises `InvalidParams` if no shell can run it."""
+    if command is not None and "\0" in command:
+        raise InvalidParams("check has a NUL, which no shell command has: leave it out")
+    return command
 
 
 def _schema(schema: dict[str, Any] | None) -> str | None:

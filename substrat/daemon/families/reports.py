@@ -101,8 +101,8 @@ class Reports:
             self._store.note_report(change.tell(parent, text, by_agent(agent), ended, gathers=True), turn.id)
 
     def _stopped_by(self, agent: Agent, turn: Turn) -> str | None:
-        """Return which agent has stopped a turn, as events' `data.by` says it: that isn't told what it did itself."""
-        if turn.outcome is not Outcome.INTERRUPTED:
+        """Return which agent has stopped a turn or its check, as events' `data.by` says it: it knows what it did itself."""
+        if turn.outcome is not Outcome.INTERRUPTED and not turn_check.was_stopped(agent.checked, turn):
             return None
         row = self._store.last_event_of_turn(agent.id, turn.id, "agent:interrupted")
         return json.loads(row.data).get("by") if row is not None and row.data is not None else None

@@ -60,12 +60,13 @@ class Steering:
             self._requests.check_room(agent)
         released = ""
         with self._registry.change("interrupt asked") as change:
+            by, start = by_agent(caller), self._store.start_of_turn(open_turn_id(caller))
+            # Before the check of a turn is stopped: its end is told then, but not to who has stopped it.
+            of = agent.turn.id if is_at_work and agent.turn is not None else None
+            told = DaemonEvent(agent.id, of, "agent:interrupted", f"by {caller.name}", {"by": by}, cause=start)
+            (cause,) = change.record(told)
             if is_at_work:
                 agent = change.step(agent, Event.INTERRUPT)
-            turn, by = open_turn_id(caller), by_agent(caller)
-            start = self._store.start_of_turn(turn)
-            told = DaemonEvent(agent.id, open_turn_id(agent), "agent:interrupted", f"by {caller.name}", {"by": by}, start)
-            (cause,) = change.record(told)
             if text is not None:
                 data, words = {"by": by}, f"from {caller.name}: {text[:_SHOWN_TEXT]}"
                 (queued,) = change.record(DaemonEvent(agent.id, None, "prompt:queued", words, data, cause))
@@ -103,11 +104,14 @@ class Steering:
             why = f": {reason}" if reason else ""
             for one in members:
                 self._withdraw(change, caller, one)
-                ended, text = change.step(self._registry.find(one.id), Event.END), f"ended by {caller.name}{why}"
+                text, by = f"ended by {caller.name}{why}", {"by": by_agent(caller)}
+                if one.phase is Phase.CHECKING and one.turn is not None:
+                    change.record(DaemonEvent(one.id, one.turn.id, "agent:interrupted", text, by, cause=start))
+                ended = change.step(self._registry.find(one.id), Event.END)
                 over[ended.phase == Phase.ENDED].append(one.name)
                 # One whose turn is still to be stopped ends with that; who stops it, and why, is told now.
                 kind = "agent:ended" if ended.phase == Phase.ENDED else "agent:interrupted"
-                change.record(DaemonEvent(one.id, open_turn_id(ended), kind, text, {"by": by_agent(caller)}, start))
+                change.record(DaemonEvent(one.id, open_turn_id(ended), kind, text, by, cause=start))
             released = self._waits.release(change, caller, {one.id for one in members})
         if not members:
             return f"{name} {'had ended already' if agent.phase == Phase.ENDED else 'is being ended already'}"

@@ -34,6 +34,7 @@ def test_only_agents_with_a_check_have_their_turns_judged():
     assert begun(clone=UNCOMMITTED) == TurnCheck(1, "make test", commit=HEAD, wip=WIP)
     assert begun(clone=None) == TurnCheck(1, "make test")
     assert turn_check.is_pending(begun())
+    assert turn_check.refusal(turn_check.judged(begun(), PASSES, retries=2), turn()) is None
 
 
 def test_an_agent_is_sent_back_as_often_as_it_has_retries_and_another_task_begins_the_count_anew():
@@ -41,9 +42,10 @@ def test_an_agent_is_sent_back_as_often_as_it_has_retries_and_another_task_begin
     for number in (1, 2):
         check = turn_check.judged(check, FAILS, retries=2)
         assert (check.state, check.tries) == (CheckState.AGAIN, number)
-        assert turn_check.refusal(check, turn(number)) is None
+        assert turn_check.refusal(check, turn(number)) == "the check `make test` fails with 2: two"
         check = begun(check, number + 1)
         assert (check.tries, turn_check.is_pending(check)) == (number, True)
+        assert turn_check.refusal(check, turn(number + 1)) == "the check `make test` is still to come"
     check = turn_check.judged(check, FAILS, retries=2)
     assert (check.state, check.tries) == (CheckState.FAILED, 3)
     assert turn_check.refusal(check, turn(3)) == "the check `make test` fails with 2: two"

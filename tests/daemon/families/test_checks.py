@@ -6,6 +6,7 @@ from substrat.core.agents.records import Completion
 from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces import checks
 from substrat.daemon.agents.inbox import Inbox, Question
+from substrat.daemon.families.steering import Steering
 
 CHECKED = {"check": "make test", "retries": 1}
 PASSES = checks.judged("make test", 0, b"", 60)
@@ -102,6 +103,18 @@ def test_a_check_that_is_stopped_tells_who_waits_for_the_work(agents, stop):
     assert agents.state("kid") == {"interrupt": "idle", "end": "ended"}[stop]
     assert (agents.state("lead"), agents.turn("lead").number) == ("running", 2)
     assert "not done, the check `make test` was stopped" in agents.prompt("lead")
+
+
+def test_a_parent_that_stops_the_check_of_its_child_is_not_told_of_it(agents):
+    agents.spawn("lead", "work")
+    steering = Steering(agents.supervisor, agents.families.waits)
+    for name, stop in (("a", "interrupt"), ("b", "end")):
+        agents.spawn(name, "part", parent="lead", **CHECKED)
+        agents.finish(name, "made")
+        getattr(steering, stop)(agents.agent("lead"), [name], None)
+    agents.finish("lead")
+    assert (agents.state("lead"), agents.agent("lead").waiting) == ("idle", 0)
+    assert not agents.store.waiting_items(agents.agent("lead").id)
 
 
 def test_a_suspended_agent_is_checked_when_it_goes_on_and_a_failed_one_is_checked_again(agents):

@@ -95,7 +95,11 @@ class AgentMerge(OperatorRequest, frozen=True):
     ff_only: Annotated[bool, about("whether it lands only where the branch is an ancestor of it")] = False
     message: Annotated[str | None, about("the message of the commit")] = None
     check: Annotated[
-        str | None, about("a shell command that must succeed on the merged files, in a sandbox without network and login")
+        str | None,
+        about(
+            "a shell command that must succeed on the merged files, in a sandbox without network and login; default: the "
+            "agent's own. Where that has passed on the very files that land it isn't run again"
+        ),
     ] = None
     accept: Annotated[tuple[str, ...], about("files, or directories of files, that a person has looked at, at `at`")] = ()
     at: Annotated[
@@ -155,8 +159,9 @@ class AgentMerge(OperatorRequest, frozen=True):
     def _landing(self, services: Services, agent: Agent) -> Landing:
         clone = clone_of(agent, "your own git has its commits already")
         mode = LandingMode.SQUASH if self.squash else LandingMode.FF_ONLY if self.ff_only else LandingMode.MERGE
+        check = self.check or agent.settings.check
         return Landing(
-            0, agent.id, landing.target_of(clone, self.into), mode, self.message, self.check, self.accept,
+            0, agent.id, landing.target_of(clone, self.into), mode, self.message, check, self.accept,
             unattended=self.unattended, time=services.registry.now(), at=self.at,
         )  # fmt: skip
 

@@ -163,9 +163,11 @@ def _expected(parameter: Parameter) -> str:
     bare = _without_null(parameter.type)
     if isinstance(bare, type) and issubclass(bare, Enum):
         return f"one of {', '.join(str(member.value) for member in bare)}"
-    limits = [meta for meta in _metadata(parameter.type) if meta.ge is not None]
-    if parameter.kind == "number" and limits:
-        return f"a number from {limits[0].ge} to {limits[0].le}"
+    for limit in _metadata(parameter.type):
+        if limit.ge is not None and limit.le != _LARGEST:
+            return f"{'a number' if parameter.kind == 'number' else 'an integer'} from {limit.ge} to {limit.le}"
+        if limit.max_length is not None:
+            return f"a string of {limit.min_length} to {limit.max_length} characters, without NUL"
     return _DESCRIPTIONS[parameter.kind]
 
 
