@@ -69,12 +69,18 @@ class Agent:
     given: list = field(default_factory=list)  # the items it was given
     begun: int = 0  # when its newest turn began, by the count of all turns
     needs: list = field(default_factory=list, repr=False)  # the agents that must succeed before its first turn
+    retries: int | None = None  # how often it is sent back when its check fails; None: it has no check
+    judged: tuple = (0, "passed", 0)  # the turn whose work was checked last, how that stands, how often it failed in a row
     ends: list = field(default_factory=list)  # how its turns ended, without those that were tried again
 
     def sees(self):
         """The facts that `agent.show` tells."""
         outcome = self.turn.outcome if self.turn else None
         return self.state, self.unread, self.turn.number if self.turn else 0, outcome
+
+    @property
+    def checking(self):
+        return self.judged[1] == "waiting"
 
     @property
     def fails_alike(self):

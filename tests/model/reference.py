@@ -12,6 +12,7 @@ their earlier turns.
 import copy
 from itertools import takewhile
 
+from tests.model.checks import Checks
 from tests.model.records import Agent, Item, Turn, Wait
 from tests.model.reports import GATHERED, Reports
 
@@ -27,7 +28,7 @@ class Refusal(Exception):
         self.name = name
 
 
-class World(Reports):
+class World(Checks, Reports):
     """All agents of one daemon.
 
     Args:
@@ -54,7 +55,7 @@ class World(Reports):
 
     # Requests. Each either raises `Refusal` and changes nothing, or is done.
 
-    def spawn(self, name, token=None, parent=None, needs=()):
+    def spawn(self, name, token=None, parent=None, needs=(), retries=None):
         needed = [self.check_needed(parent, one) for one in needs]
         if len(self.agents) >= self.most:
             raise Refusal("LimitReached")
@@ -63,7 +64,7 @@ class World(Reports):
         if name in self.agents:
             raise Refusal("NameTaken")
         self.commit()
-        self.agents[name] = Agent(name, parent, needs=needed)
+        self.agents[name] = Agent(name, parent, needs=needed, retries=retries)
         if token is not None:
             self.accept(self.agents[name], "prompt", token, sender=self.agents.get(parent))
         self.follow_up()
@@ -145,10 +146,16 @@ class World(Reports):
 
     def interrupt(self, name):
         agent = self.find(name)
-        if agent.state != "running" or agent.stopping in {"suspend", "end"}:
+        is_checked = agent.checking and agent.state == "queued"
+        if not is_checked and (agent.state != "running" or agent.stopping in {"suspend", "end"}):
             raise Refusal("Refused")
         self.commit()
-        self.stop(agent, "interrupt")
+        if is_checked:
+            self.stop_check(agent)
+            self.go_on(agent)
+            self.follow_up()
+        else:
+            self.stop(agent, "interrupt")
 
     def end(self, name):
         agent = self.find(name)
@@ -171,6 +178,8 @@ class World(Reports):
         if agent.state == "running":
             self.stop(agent, "end")
         else:
+            if agent.checking:
+                self.stop_check(agent)
             agent.state = "ended"
             self.drop(agent)
 
@@ -210,6 +219,8 @@ class World(Reports):
             self.commit()
             if tokens:
                 self.put(agent, Item(self.number(), "continuation", tokens, quoted, sender=asker))
+            else:
+                self.check_again(agent)
             agent.tries, agent.retry = 0, False
             self.go_on(agent)
         elif token is not None:
@@ -245,6 +256,8 @@ class World(Reports):
         if agent.state == "running":
             raise Refusal("Refused")
         self.commit()
+        if agent.checking:
+            self.stop_check(agent)
         self.waits = [wait for wait in self.waits if wait.agent is not agent]
         for wait in self.waits:
             # Its last result is kept for those who wait for it.
@@ -274,7 +287,7 @@ class World(Reports):
         item = sorted(agent.inbox, key=lambda item: item.rank)[index]
         self.commit()
         agent.inbox.remove(item)
-        if agent.state == "queued" and not agent.unread:
+        if agent.state == "queued" and not agent.unread and not agent.checking:
             agent.state, agent.tries, agent.retry = "idle", 0, False
         if item.awaited:
             self.tell(item.sender, "dropped:the operator")
@@ -390,6 +403,8 @@ class World(Reports):
         else:
             agent.tries = 0
             agent.ends.append((turn.outcome, how if turn.outcome == "error" else None))
+            if turn.outcome == "success" and self.is_checked(agent, stopping):
+                self.begin_check(agent)
             if stopping is not None and STOPPING[stopping] is not None:
                 agent.state = STOPPING[stopping]
             elif stopping is None and turn.outcome != "success":
@@ -399,7 +414,8 @@ class World(Reports):
                     agent.state = "queued"
             else:
                 self.go_on(agent)
-            self.report(agent, turn)
+            if not agent.checking:
+                self.report(agent, turn)
             if agent.state == "ended":
                 self.drop(agent)
         self.follow_up()
@@ -495,6 +511,8 @@ class World(Reports):
             return agent.turn.outcome or "still running"
         if agent.state != "ended" and (agent in self.questions or self.waits_of(agent)):
             return "not done"
+        if agent.judged[0] == agent.turn.number and agent.judged[1] != "passed":
+            return "not done"
         return "failed" if agent.turn.completed == "failed" else "success"
 
     def decide_needs(self):
@@ -517,7 +535,8 @@ class World(Reports):
             return False
         if not self.has_finished(agent):
             return None
-        if agent.state == "idle" and self.said(agent) in {"no turn yet", "interrupted"}:
+        is_stopped = agent.judged == (agent.turn and agent.turn.number, "stopped", agent.judged[2])
+        if agent.state == "idle" and (is_stopped or self.said(agent) in {"no turn yet", "interrupted"}):
             return None
         return self.said(agent) == "success"
 
@@ -573,7 +592,7 @@ class World(Reports):
         agent.inbox.append(item)
 
     def go_on(self, agent):
-        agent.state = "queued" if any(item.starts_turn for item in agent.inbox) else "idle"
+        agent.state = "queued" if agent.checking or any(item.starts_turn for item in agent.inbox) else "idle"
 
     @property
     def running(self):
@@ -586,7 +605,7 @@ class World(Reports):
         """
         while len(self.running) < self.room:
             queued = [agent for agent in self.agents.values() if agent.state == "queued"]
-            ready = [agent for agent in queued if not agent.retry and not agent.needs]
+            ready = [agent for agent in queued if not agent.retry and not agent.needs and not agent.checking]
             if not ready:
                 return
             try:

@@ -14,6 +14,7 @@ from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.families.waits import WaitMode
 from substrat.core.programs.program import TurnResult
 from substrat.core.programs.table import CURSOR
+from substrat.core.workspaces import checks
 from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.inbox import Inbox, Question
 from substrat.daemon.families.messages import Messages
@@ -112,6 +113,8 @@ class Lifecycle(RuleBasedStateMachine):
             for index, name in enumerate(sorted(self.world.agents)):
                 # What is needed may have been interrupted: then a person must decide.
                 self.request(index=index, kind="end" if self.world.agents[name].needs else "resume")
+            while self.world.checked:
+                self.verdict(outcome="passed", index=0)
             self.much_later()
             while self.world.running:
                 for agent in list(self.world.running):
@@ -218,8 +221,9 @@ class Lifecycle(RuleBasedStateMachine):
                 case rule, _, _:
                     getattr(self, rule)()
 
-    @rule(kind=st.sampled_from(["idle", "prompt", "prompt", "child", "child", "child", "taken"]), index=who, needs=some)
-    def spawn(self, kind, index, needs):
+    @rule(kind=st.sampled_from(["idle", "prompt", "prompt", "child", "child", "child", "taken"]), index=who, needs=some,
+          retries=st.none() | st.integers(0, 1))  # fmt: skip
+    def spawn(self, kind, index, needs, retries=None):
         name, parent = f"a{self.count}", None
         if kind == "taken" and self.world.agents:
             name = self.pick(index)
@@ -227,11 +231,15 @@ class Lifecycle(RuleBasedStateMachine):
             parent = self.pick_running(index)
         needs = sorted({self.pick(need) for need in needs or ()}) if parent is not None else []
         token = self.token() if kind != "idle" else None
-        self.do(lambda: self.spawn_there(name, token, parent, needs), lambda: self.world.spawn(name, token, parent, needs))
+        self.do(
+            lambda: self.spawn_there(name, token, parent, needs, retries),
+            lambda: self.world.spawn(name, token, parent, needs, retries),
+        )
 
-    def spawn_there(self, name, token, parent, needs):
-        checked = self.agents.families.needs.checked(self.agents.agent(parent), needs) if needs else ()
-        self.agents.spawn(name, token, parent=parent, needs=checked)
+    def spawn_there(self, name, token, parent, needs, retries):
+        needed = self.agents.families.needs.checked(self.agents.agent(parent), needs) if needs else ()
+        own = {"check": "make", "retries": retries} if retries is not None else {}
+        self.agents.spawn(name, token, parent=parent, needs=needed, **own)
 
     @anybody
     @rule(kind=st.sampled_from(REQUESTS), index=who)
@@ -349,6 +357,19 @@ class Lifecycle(RuleBasedStateMachine):
         seen = TurnObservation(result, code, turn.stop, errors, anything=True)
         self.do(lambda: self.agents.book.turn_over(turn.id, judge(seen, CURSOR), seen), lambda: self.world.over(name, how))
 
+    checked = precondition(lambda self: self.world.checked)
+
+    @checked
+    @rule(outcome=st.sampled_from(["passed", "failed", "failed", "broken"]), index=who)
+    def verdict(self, outcome, index):
+        name, token = self.world.checked[index % len(self.world.checked)], self.token()
+        agent, status = self.agents.agent(name), {"passed": 0, "failed": 2, "broken": 127}[outcome]
+        found = checks.judged("make", status, f"{token}\nthe last line\n".encode(), 60)
+        self.do(
+            lambda: self.agents.families.checks.judge(agent.id, agent.checked.turn, found),
+            lambda: self.world.judge(name, outcome, token),
+        )
+
     @rule()
     def much_later(self):
         self.do(self.later_there, self.world.later)
@@ -367,6 +388,7 @@ class Lifecycle(RuleBasedStateMachine):
             number = agent.turn.number if agent.turn else 0
             assert (self.agents.state(name), agent.waiting, number, outcome) == expected.sees(), name
             assert self.agents.registry.name_of(agent.parent) == expected.parent
+            assert (agent.phase == "checking") == (name in self.world.checked)
             if expected.state == "running":
                 prompt = self.agents.prompt(name)
                 assert tokens_in(prompt) == sorted(expected.turn.tokens), name

@@ -1,0 +1,60 @@
+"""How the model's agents are checked: a command decides whether their work is done."""
+
+# mypy: disable-error-code="attr-defined"
+
+from tests.model.records import Item
+
+
+class Checks:
+    """The part of `reference.World` that has agents checked.
+
+    An agent is queued while its check is still to come, whose outcome is `passed`, `failed` or `broken`: the last says
+    nothing about the work, so the agent isn't sent back.
+    """
+
+    @property
+    def checked(self):
+        """The names of the agents whose checks wait or run."""
+        return sorted(agent.name for agent in self.agents.values() if agent.checking and agent.state == "queued")
+
+    def is_checked(self, agent, stopping):
+        """Whether the work of a turn that has just succeeded is to be checked: it isn't done yet while the agent waits."""
+        if agent.retries is None or stopping == "end" or agent.turn.completed == "failed" or agent in self.questions:
+            return False
+        return not self.waits_of(agent) and not any(item.wakes for item in agent.inbox)
+
+    def begin_check(self, agent):
+        _, before, failures = agent.judged
+        agent.judged = (agent.turn.number, "waiting", failures if before == "again" else 0)
+        agent.turn.unsettled = True
+
+    def judge(self, name, outcome, token):
+        """The check has run; `token` is in what it has printed."""
+        agent = self.agents[name]
+        number, _, failures = agent.judged
+        self.commit()
+        if outcome == "failed" and failures < agent.retries:
+            agent.judged = (number, "again", failures + 1)
+            asker = next((item.sender for item in agent.turn.tasks), None)
+            self.put(agent, Item(self.number(), "continuation", (token,), sender=asker))
+            agent.state = "queued"
+        else:
+            agent.judged = (number, outcome, failures + (outcome != "passed"))
+            if outcome == "passed":
+                self.go_on(agent)
+            else:
+                agent.state = "queued" if self.is_urged(agent) and not agent.fails_alike else "failed"
+            self.report(agent, agent.turn)
+        self.follow_up()
+
+    def stop_check(self, agent):
+        """Who is interrupted or ended before the verdict has not done its work."""
+        number, _, failures = agent.judged
+        agent.judged = (number, "stopped", failures)
+        self.report(agent, agent.turn)
+
+    def check_again(self, agent):
+        """A person lets an agent go on that may have failed for its check."""
+        number, how, _ = agent.judged
+        if agent.state == "failed" and how in {"failed", "broken"} and number == agent.turn.number:
+            agent.judged, agent.turn.unsettled = (number, "waiting", 0), True
