@@ -31,9 +31,11 @@ class Whoami(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="whoam
 
 
 class ListAgents(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_agents", tag_field="_tool"):
-    """List the other agents you can write to: name, state and its reason, status, waits, parent, last words."""
+    """List other agents: name, state and its reason, status, waits, parent, work, tokens and last result."""
 
-    scope: Annotated[Literal["family", "children", "all"], Meta(description="which agents; default all")] = "all"
+    scope: Annotated[Literal["family", "children", "siblings", "all"], Meta(description="which agents; default family")] = (
+        "family"
+    )
 
 
 class SendMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="send_message", tag_field="_tool"):
@@ -60,16 +62,23 @@ class CheckInbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="c
 
 
 class GetAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="get_agent", tag_field="_tool"):
-    """Look at another agent without disturbing it: its status, or of a descendant of yours also its work.
+    """Look at another agent without disturbing it: its status, or of one of your family also its work.
 
     The status names the commit of its work that is kept: `git merge` and `git cherry-pick` take it from your clone.
     """
 
     name: Annotated[Name, Meta(description="the agent")]
     what: Annotated[
-        Literal["status", "result", "tail", "diff"],
-        Meta(description="status (default), its last result, the end of what it does, or the changes in its clone"),
+        Literal["status", "result", "tail", "stat", "diff"],
+        Meta(
+            description="status (default), its last result, the end of what it does, the files that it has changed in its "
+            "clone, or the changes"
+        ),
     ] = "status"
+    path: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=4095)] | None,
+        Meta(description="with stat or diff: only this file or directory, from the top of the repository"),
+    ] = None
 
 
 class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spawn_agent", tag_field="_tool"):
@@ -104,6 +113,16 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
         tuple[Name, ...], Meta(max_length=16, description="agents of your family that must succeed before it starts")
     ] = ()
     program: Annotated[Name | None, Meta(description="its program: cursor, claude or codex; yours when absent")] = None
+    allow: Annotated[
+        Annotated[tuple[Annotated[str, Meta(max_length=300)], ...], Meta(max_length=100)] | None,
+        Meta(description="the only hosts that its filtered network lets through, of those that yours does"),
+    ] = None
+    time_limit_s: Annotated[
+        Annotated[float, Meta(gt=0)] | None, Meta(description="seconds that a turn of it may take, never more than yours")
+    ] = None
+    priority: Annotated[
+        Literal["low", "normal", "high"] | None, Meta(description="which waiting agents it goes before, never above yours")
+    ] = None
     check: Annotated[
         Annotated[str, Meta(min_length=1, max_length=10_000)] | None,
         Meta(

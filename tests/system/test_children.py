@@ -218,10 +218,12 @@ def test_an_agent_looks_at_its_descendants_work(daemon, app, until):
     idle(daemon, until, "lead", "kid")
     looks = [tool("get_agent", name="kid", what=what) for what in ("status", "result", "tail", "diff")]
     looks += [tool("get_agent", name="stranger"), tool("get_agent", name="stranger", what="result")]
-    looks += [tool("get_agent", name="nobody")]
+    looks += [tool("get_agent", name="nobody"), tool("get_agent", name="kid", what="stat")]
+    looks += [tool("get_agent", name="kid", what=what, path="sub") for what in ("diff", "result")]
     daemon.ok("send", "lead", "--wait", "\n".join(looks))
     head = git(daemon, app, "rev-parse", "refs/substrat/kid/head")
-    status, result, tail, diff, other, refused, nobody = map(str, answers(daemon, "lead")[-7:])
+    told = list(map(str, answers(daemon, "lead")[-10:]))
+    status, result, tail, diff, other, refused, nobody, stat, below, odd = told
     assert head in status
     assert head in result
     assert "\n> all done" in result
@@ -230,7 +232,10 @@ def test_an_agent_looks_at_its_descendants_work(daemon, app, until):
     assert (tail.count("all done"), "kid.txt" in tail) == (2, True), "in the prompt and the speech, which came in pieces"
     assert "+++ b/kid.txt" in diff
     assert "stranger" in other
-    assert "doesn't descend from you" in refused
+    assert "isn't of your family" in refused
+    assert stat.endswith("\n\nadded kid.txt +1 -0")
+    assert below.endswith("It has changed nothing in sub.")
+    assert "path is for stat and diff" in odd
     assert "list_agents" in nobody
 
 

@@ -60,6 +60,7 @@ class SpawnRequest(NamedTuple):
         scratch: the workspace, given the agent's id, of one that gets an empty directory of its own.
         needs: the ids of agents that must succeed before its first turn, checked.
         by: who asks, where no agent does (`records.BY_OPERATOR`).
+        only: all that its `filtered` network lets through, a part of its parent's; None: all of that.
     """
 
     workspace: str
@@ -75,6 +76,7 @@ class SpawnRequest(NamedTuple):
     scratch: Callable[[str], str] | None = None
     needs: tuple[str, ...] = ()
     by: str = BY_OPERATOR
+    only: tuple[str, ...] | None = None
 
 
 class CloneRequest(NamedTuple):
@@ -234,13 +236,18 @@ def _most(registry: Registry, parent: Agent, program: str) -> Policy:
 def _policy(registry: Registry, request: SpawnRequest, most: Policy | None) -> Policy:
     """Return the rights of a new agent: as requested, else the most that a child may have, else as configured."""
     binds = request.binds if request.binds is not None else most.binds if most is not None else ()
-    network = request.network or (Network.FILTERED if request.allow else None)
+    network = request.network or (Network.FILTERED if request.allow or request.only is not None else None)
     if network is None:
         network = most.network if most is not None else registry.config.sandbox.network
     if network is not Network.FILTERED:
-        if request.allow:
-            raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave --allow out")
+        if request.allow or request.only is not None:
+            raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave allow out")
         return Policy(network, binds=binds)
+    if request.only is not None:
+        try:
+            return Policy(network, AllowList.asked_for(request.only).texts, binds)
+        except NoName as problem:
+            raise InvalidParams(str(problem)) from None
     above = most if most is not None and most.network is network else None
     try:
         allow = AllowList.of(

@@ -47,7 +47,13 @@ class Diffing:
     _repositories: Repositories
 
     async def difference(
-        self, clone: Clone, *, wip: bool = False, turn: int | None = None, with_text: bool = False
+        self,
+        clone: Clone,
+        *,
+        wip: bool = False,
+        turn: int | None = None,
+        with_text: bool = False,
+        path: str | None = None,
     ) -> Difference:
         """Return what an agent has changed.
 
@@ -56,6 +62,7 @@ class Diffing:
             wip: whether uncommitted files count.
             turn: the turn whose changes alone are wanted; uncommitted files count then.
             with_text: whether the patch is wanted.
+            path: the file or directory, from the top of the repository, whose changes alone are wanted.
 
         Raises:
             Refused: nothing is kept yet.
@@ -65,10 +72,10 @@ class Diffing:
         if clone.kept.wip is None:
             raise Refused(f"no work of {clone.name} is kept yet: that happens at the end of each turn")
         older, newer = await self._ends(clone, wip=wip, turn=turn)
-        files = diffs.parse(await self._diff(clone, ("--raw", "--numstat", "-z", "--no-abbrev"), older, newer))
+        files = diffs.parse(await self._diff(clone, ("--raw", "--numstat", "-z", "--no-abbrev"), older, newer, path))
         if not with_text:
             return Difference(older, newer, files)
-        patch = await self._diff(clone, ("--patch",), older, newer)
+        patch = await self._diff(clone, ("--patch",), older, newer, path)
         text = patch[:MOST_TEXT].decode("utf-8", "replace")
         return Difference(older, newer, files, text, max(len(patch) - MOST_TEXT, 0))
 
@@ -122,8 +129,9 @@ class Diffing:
     async def _empty_tree(self, clone: Clone) -> str:
         return (await self._git(clone, ("hash-object", "-t", "tree", "/dev/null"))).decode().strip()
 
-    async def _diff(self, clone: Clone, options: tuple[str, ...], older: str, newer: str) -> bytes:
-        return await self._git(clone, ("diff", *_PLAIN, *options, older, newer, "--"))
+    async def _diff(self, clone: Clone, options: tuple[str, ...], older: str, newer: str, path: str | None) -> bytes:
+        paths = (path,) if path is not None else ()
+        return await self._git(clone, ("--literal-pathspecs", "diff", *_PLAIN, *options, older, newer, "--", *paths))
 
     async def _git(self, clone: Clone, arguments: tuple[str, ...], fine: tuple[int, ...] = (0,)) -> bytes:
         return await self._repositories.ask(clone.git_dir, "git", *arguments, seconds=_SECONDS, fine=fine)

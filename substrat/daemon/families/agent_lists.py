@@ -45,19 +45,19 @@ class AgentLists:
 
         Args:
             caller: the agent that asks.
-            scope: `children`, `family` (its root and all that descend from it), or `all`.
+            scope: `children`, `siblings`, `family` (its root and all that descend from it), or `all`.
         """
         found = [one for one in self._scope(caller, scope) if one.id != caller.id and one.phase != Phase.ENDED]
         return self._rows(found)
 
     def one(self, caller: Agent, name: str) -> dict[str, object]:
-        """Return the facts about an agent, more of them about a descendant; raises `NotFound`."""
+        """Return the facts about an agent, more of them about one of the family; raises `NotFound`."""
         try:
             agent = self._registry.find(name)
         except NotFound:
             raise unknown(self._registry, caller, name) from None
         (facts,) = self._rows([agent])
-        if caller.id in self._registry.lineage(agent)[1:]:
+        if self._registry.root_of(caller).id == self._registry.root_of(agent).id:
             turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None
             facts["last_outcome"] = self._waits.outcome_of(agent, turn)
             facts["failure"] = agent.clone.error if agent.clone is not None else None
@@ -68,6 +68,8 @@ class AgentLists:
         registry = self._registry
         if scope == "children":
             return registry.children(caller.id)
+        if scope == "siblings":
+            return registry.children(caller.parent) if caller.parent is not None else []
         return registry.family(registry.root_of(caller)) if scope == "family" else list(registry.agents)
 
     def _rows(self, agents: list[Agent]) -> list[dict[str, object]]:
@@ -89,6 +91,7 @@ class AgentLists:
             "status": agent.status,
             **({"waits_for": waits} if waits else {}),
             **({"reason": reason} if reason is not None else {}),
+            "tokens": agent.tokens.input + agent.tokens.output,
             **({"work": made} if (made := registry.work_of(agent)) else {}),
             **({"last": came.strip().partition("\n")[0][:_LONGEST]} if came else {}),
         }

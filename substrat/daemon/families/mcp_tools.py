@@ -15,7 +15,7 @@ from sandbox.spec import Network
 from substrat.core.agents import result_schema
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import head, shown, timestamp
-from substrat.core.agents.records import GROUPS, OPERATOR, Completion, Intent
+from substrat.core.agents.records import GROUPS, OPERATOR, Completion, Intent, Priority
 from substrat.core.families.waits import WaitMode
 from substrat.core.programs.table import named
 from substrat.daemon.agents import mail, spawning
@@ -26,7 +26,7 @@ from substrat.daemon.families.agent_lists import AgentLists
 from substrat.daemon.families.messages import Messages
 from substrat.daemon.families.steering import Steering
 from substrat.daemon.state.layout import SHARED_IN_SANDBOX
-from substrat.errors import InvalidParams, Refused, SubstratError
+from substrat.errors import InvalidParams, PolicyDenied, Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item
@@ -198,6 +198,21 @@ class ToolCalls:
                 self._reminders.cancel(caller, reminder)
                 return f"reminder {reminder} is cancelled"
 
+    def _limits(self, caller: Agent, call: tools.SpawnAgent) -> dict[str, object]:
+        """Return the limits of a child that its parent gives it; raises `PolicyDenied` for more than the parent has."""
+        found: dict[str, object] = {}
+        if call.time_limit_s is not None:
+            most = spawning.limits_of(self._requests.registry, caller)["turn_s"]
+            if most is not None and call.time_limit_s > most:
+                raise PolicyDenied(f"time_limit_s can be {most:g} at most, as for you, not {call.time_limit_s:g}")
+            found["time_limit"] = call.time_limit_s
+        if call.priority is not None:
+            priority, order = Priority(call.priority), list(Priority)
+            if order.index(priority) < order.index(caller.settings.priority):
+                raise PolicyDenied(f"priority can be {caller.settings.priority} at most, as for you, not {priority}")
+            found["priority"] = priority
+        return found
+
     def _whoami(self, caller: Agent) -> str:
         registry = self._requests.registry
         store, policy = registry.store, caller.policy
@@ -261,7 +276,9 @@ class ToolCalls:
         # Not in a directory below: the parent could put a link in its place while the child's sandbox is made.
         request = SpawnRequest(
             caller.workspace, call.name, call.model, network, call.prompt, clone=place.clone, scratch=place.scratch,
+            only=call.allow,
             settings=caller.settings.of_child(
+                **self._limits(caller, call),
                 program=named(call.program).id if call.program is not None else caller.settings.program,
                 instructions=call.instructions or "", result_schema=_schema(call.result_schema), check=_check(call.check),
             ),

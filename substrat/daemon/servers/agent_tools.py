@@ -11,11 +11,12 @@ from substrat.core.agents import excerpts
 from substrat.core.families import results
 from substrat.core.programs.transcript import Transcript
 from substrat.daemon.families.mcp_tools import failure
-from substrat.errors import PolicyDenied, Refused
+from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
     from substrat.core.programs.transcript import TranscriptStep
+    from substrat.core.workspaces.diffs import ChangedFile
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.spawning import ChildPlace
     from substrat.daemon.clones.children import ChildPlaces
@@ -63,23 +64,25 @@ class AgentTools:
         match call:
             case tools.SpawnAgent():
                 return await self._places.choose(self._calls.caller(agent), call)
-            case tools.GetAgent(name, what) if what != "status":
-                return await self._look(self._calls.caller(agent), name, what)
+            case tools.GetAgent(_, what, path) if path is not None and what not in {"stat", "diff"}:
+                raise InvalidParams(f"path is for stat and diff, and what is {what}: leave it out")
+            case tools.GetAgent(name, what, path) if what != "status":
+                return await self._look(self._calls.caller(agent), name, what, path)
         return None
 
-    async def _look(self, caller: Agent, name: str, what: str) -> str:
-        """Return a descendant's result, the end of its work or its changes, below a line that names its kept commit."""
+    async def _look(self, caller: Agent, name: str, what: str, path: str | None) -> str:
+        """Return the result, the end of the work or the changes of one of the family, below a line on its kept commit."""
         self._calls.lists.one(caller, name)  # which says what to do where there is no such agent
         found = self._registry.find(name)
-        if caller.id not in self._registry.lineage(found)[1:]:
-            raise PolicyDenied(f"{name} doesn't descend from you, so you see its status only: ask it with send_message")
+        if self._registry.root_of(caller).id != self._registry.root_of(found).id:
+            raise PolicyDenied(f"{name} isn't of your family, so you see its status only: ask it with send_message")
         match what:
             case "result":
                 body = self._result(found)
             case "tail":
                 body = await self._tail(found)
             case _:
-                body = await self._diff(found)
+                body = await self._changes(found, path, with_text=what == "diff")
         return f"{_head(found, self._registry.work_of(found))}\n\n{body}"
 
     def _result(self, agent: Agent) -> str:
@@ -108,12 +111,21 @@ class AgentTools:
         lines = (excerpts.shortened(_line(step), _LONGEST_STEP) for step in (*steps, *transcript.finish()))
         return excerpts.quoted("\n".join(lines), excerpts.MOST)
 
-    async def _diff(self, agent: Agent) -> str:
+    async def _changes(self, agent: Agent, path: str | None, *, with_text: bool) -> str:
+        """Return the committed changes in an agent's clone, as a patch or as a list of the files."""
         if agent.clone is None:
             raise Refused(f"{agent.name} has no clone of its own, so there is nothing to compare: look at its files")
-        found = await self._diffing.difference(agent.clone, with_text=True)
+        found = await self._diffing.difference(agent.clone, with_text=with_text, path=path)
         more = f"\n… {found.cut:,} bytes more" if found.cut else ""
-        return excerpts.shortened(found.text or "It has changed nothing.") + more
+        text = found.text if with_text else "\n".join(map(_changed, found.files))
+        nothing = "It has changed nothing." if path is None else f"It has changed nothing in {path}."
+        return excerpts.shortened(text or nothing) + more
+
+
+def _changed(file: ChangedFile) -> str:
+    """Return a changed file in a line: `modified src/app.py +3 -1`."""
+    counts = "binary" if file.is_binary else f"+{file.added} -{file.deleted}"
+    return f"{file.status} {file.path} {counts}"
 
 
 def _line(step: TranscriptStep) -> str:

@@ -115,7 +115,7 @@ def test_no_error_tells_an_agent_of_the_operators_commands():
 
 def test_an_agent_that_has_asked_the_operator_waits_for_it(call):
     good(call("bob", "ask_operator", {"question": "which way?"}))
-    (bob,) = json.loads(good(call("eve", "list_agents")))["agents"]
+    (bob,) = json.loads(good(call("eve", "list_agents", {"scope": "all"})))["agents"]
     assert bob["waits_for"] == ["operator"]
 
 
@@ -123,9 +123,38 @@ def test_who_else_there_is(call, agents):
     agents.supervisor.report_status("eve", "thinking")
     agents.spawn("old")
     agents.supervisor.end("old")
-    listed = json.loads(good(call("bob", "list_agents")))["agents"]
+    listed = json.loads(good(call("bob", "list_agents", {"scope": "all"})))["agents"]
     since = timestamp(agents.agent("eve").since)
-    assert listed == [{"name": "eve", "state": "idle", "since": since, "parent": "operator", "status": "thinking"}]
+    eve = {"name": "eve", "state": "idle", "since": since, "parent": "operator", "status": "thinking", "tokens": 0}
+    assert listed == [eve]
+    for name in ("kid", "other"):
+        good(call("bob", "spawn_agent", {"prompt": "task", "name": name}))
+    named = {
+        scope: [one["name"] for one in json.loads(good(call("kid", "list_agents", {"scope": scope})))["agents"]]
+        for scope in ("family", "siblings", "children")
+    }
+    assert named == {"family": ["bob", "other"], "siblings": ["other"], "children": []}
+    assert (
+        json.loads(good(call("kid", "list_agents")))["agents"]
+        == json.loads(good(call("kid", "list_agents", {"scope": "family"})))["agents"]
+    )
+
+
+def test_a_child_has_limits_of_its_own_within_its_parents(call, agents):
+    agents.spawn("lead", "work", network=Network.FILTERED, allow=("a.test", "b.test"), time_limit=600.0)
+    wish = {"prompt": "x", "name": "kid", "time_limit_s": 60, "priority": "low", "allow": ["b.test"], "check": "make"}
+    good(call("lead", "spawn_agent", wish))
+    kid = agents.agent("kid")
+    assert (kid.settings.time_limit, kid.settings.priority, kid.policy.allow) == (60, "low", ("b.test",))
+    assert (kid.settings.check, kid.settings.retries) == ("make", 2)
+    for more, words in (
+        ({"time_limit_s": 601}, "time_limit_s can be 600 at most, as for you, not 601"),
+        ({"priority": "high"}, "priority can be normal at most, as for you, not high"),
+        ({"allow": ["c.test"]}, "a child can't have the network 'filtered', with more allowed,"),
+        ({"allow": ["b.test"], "network": "none"}, "the network 'none' has no list of what it allows"),
+        ({"check": "a\0b"}, "check has a NUL"),
+    ):
+        assert words in bad(call("lead", "spawn_agent", {"prompt": "x", **more})), more
 
 
 def test_a_queued_agent_is_listed_with_its_reason(call, agents):
