@@ -169,7 +169,7 @@ def show_verdict(agent: Agent, *, json: bool, named: bool = False) -> int:
         The exit status that passes the verdict on.
     """
     turn = output.turn_of(agent) or {}
-    status = vocabulary.verdict_status(turn.get("outcome"), agent.get("check"))
+    status = vocabulary.verdict_status(turn, agent.get("check"))
     if status != errors.DONE:
         output.note(failure(agent))
     elif not json:
@@ -199,7 +199,7 @@ def failure(agent: Agent) -> str:
     turn = output.turn_of(agent) or {}
     name, outcome = agent["name"], turn.get("outcome") or "no outcome"
     if outcome == "success" and isinstance(check := agent.get("check"), dict):
-        return f"the work of {name} isn't done: {output.text_of(check.get('text'))}"
+        return f"the work of {name} isn't done: {check.get('text') or 'its check is still to come'}"
     reason = output.text_of(turn.get("error"), "") or f"'substratctl logs {name}' shows what it did"
     return f"turn {turn.get('number')} of {name} ended with {outcome}: {reason}"
 

@@ -62,6 +62,7 @@ class TurnCheckObject(TypedDict):
     tries: int
     commit: str | None
     text: str
+    turn: int | None
 
 
 class _AgentBase(TypedDict):

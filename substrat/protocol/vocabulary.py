@@ -27,15 +27,20 @@ TURN_FIELDS = ("id", "number", "outcome", "started_at", "ended_at", "exit_code",
 EVENT_FIELDS = ("cursor", "agent", "turn", "time", "kind", "text", "raw", "data", "cause")
 
 
-def verdict_status(outcome: object, check: object = None) -> int:
+def verdict_status(turn: Mapping[str, object], check: object = None) -> int:
     """Return the exit status that passes a turn's verdict on.
 
     Args:
-        outcome: the turn object's `outcome`, such as `success`.
+        turn: the turn object.
         check: the agent object's `check`.
     """
-    is_refused = isinstance(check, dict) and check.get("state") == "failed"
-    return errors.DONE if outcome == "success" and not is_refused else errors.TURN_FAILED
+    is_done = turn.get("outcome") == "success" and not is_refused(turn, check)
+    return errors.DONE if is_done else errors.TURN_FAILED
+
+
+def is_refused(turn: Mapping[str, object], check: object) -> bool:
+    """Say whether an agent's check is of a turn and has not passed; the arguments are as for `verdict_status`."""
+    return isinstance(check, dict) and check.get("turn") == turn.get("number") and check.get("state") != "passed"
 
 
 def fields(source: Mapping[str, object], names: tuple[str, ...]) -> dict[str, object]:

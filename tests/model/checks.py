@@ -17,16 +17,24 @@ class Checks:
         """The names of the agents whose checks wait or run."""
         return sorted(agent.name for agent in self.agents.values() if agent.checking and agent.state == "queued")
 
-    def is_checked(self, agent, stopping):
-        """Whether the work of a turn that has just succeeded is to be checked: it isn't done yet while the agent waits."""
-        if agent.retries is None or stopping == "end" or agent.turn.completed == "failed" or agent in self.questions:
-            return False
-        return not self.waits_of(agent) and not any(item.wakes for item in agent.inbox)
-
-    def begin_check(self, agent):
-        _, before, failures = agent.judged
-        agent.judged = (agent.turn.number, "waiting", failures if before == "again" else 0)
-        agent.turn.unsettled = True
+    def turn_over(self, agent, stopping):
+        """Have the work of a turn that has succeeded checked: not while the agent waits, nor if it was stopped."""
+        number, before, failures = agent.judged
+        if agent.turn.outcome == "interrupted" and agent.turn.stop != "suspend" and before == "again":
+            agent.judged = (number, "stopped", failures)
+        if agent.turn.outcome != "success":
+            return
+        if agent.turn.completed == "failed":
+            agent.judged = (0, "passed", 0)
+            return
+        if agent.retries is None:
+            return
+        failures = failures if before == "again" else 0
+        if stopping in {"interrupt", "end"}:
+            agent.judged = (agent.turn.number, "stopped", failures)
+        elif not (agent in self.questions or self.waits_of(agent) or any(item.wakes for item in agent.inbox)):
+            agent.judged = (agent.turn.number, "waiting", failures)
+            agent.turn.unsettled = True
 
     def judge(self, name, outcome, token):
         """The check has run; `token` is in what it has printed."""
@@ -56,5 +64,5 @@ class Checks:
     def check_again(self, agent):
         """A person lets an agent go on that may have failed for its check."""
         number, how, _ = agent.judged
-        if agent.state == "failed" and how in {"failed", "broken"} and number == agent.turn.number:
+        if how in {"failed", "broken"} and number == agent.turn.number:
             agent.judged, agent.turn.unsettled = (number, "waiting", 0), True

@@ -1,4 +1,4 @@
-"""The model's tests: their length, and the tokens of texts."""
+"""The model's tests: their length, the tokens of texts, and what fails in walks without processes."""
 
 import os
 import re
@@ -22,3 +22,27 @@ def tokens_in(text):
     return sorted(
         form.format(*match.groups()) for pattern, form in _TOKENS for match in re.finditer(pattern, text, re.MULTILINE)
     )
+
+
+class Clock:
+    """Almost stands still: whether the time to try again has come is the test's decision alone."""
+
+    def __init__(self):
+        self.time = 1_700_000_000.0
+
+    def __call__(self):
+        self.time += 2**-14
+        return self.time
+
+    steady = __call__
+
+
+class Countdown:
+    """True after having been asked so many times: the store asks once a commit."""
+
+    def __init__(self, commits):
+        self.left = commits
+
+    def __bool__(self):
+        self.left -= 1
+        return self.left < 0

@@ -403,8 +403,7 @@ class World(Checks, Reports):
         else:
             agent.tries = 0
             agent.ends.append((turn.outcome, how if turn.outcome == "error" else None))
-            if turn.outcome == "success" and self.is_checked(agent, stopping):
-                self.begin_check(agent)
+            self.turn_over(agent, stopping)
             if stopping is not None and STOPPING[stopping] is not None:
                 agent.state = STOPPING[stopping]
             elif stopping is None and turn.outcome != "success":
@@ -635,7 +634,8 @@ class World(Checks, Reports):
         last = agent.turn
         before = last.before + last.items if last is not None and last.unsettled else []
         agent.turn = Turn(last.number + 1 if last is not None else 1, batch, before=before)
-        if last is not None and all(item.kind == "message" and item.intent != "request" for item in batch):
+        is_retry = last is not None and agent.judged[:2] == (last.number, "again")
+        if last is not None and (is_retry or all(item.kind == "message" and item.intent != "request" for item in batch)):
             agent.turn.held, agent.turn.goes_on = (last.completed, last.result), last.unsettled
         agent.state = "running"
         self.turns += 1

@@ -20,7 +20,7 @@ from substrat.daemon.agents.inbox import Inbox, Question
 from substrat.daemon.families.messages import Messages
 from substrat.errors import LimitReached, SubstratError
 from tests.daemon.conftest import AgentsFixture
-from tests.model.conftest import DEEP, tokens_in
+from tests.model.conftest import DEEP, Clock, Countdown, tokens_in
 from tests.model.reference import Refusal, World
 
 LIMITS = {"waiting_items": 4, "children": 2, "depth": 2, "agents": 5}
@@ -39,41 +39,19 @@ TURNS = [
 
 FAMILY = [("spawn prompt", 0, None), ("spawn child", 0, None), ("spawn child", 1, None)]
 """Steps: a rule with its kind, the place of the agent in the list, and those it needs or waits for."""
+CHECKED = [("spawn prompt", 0, None), ("spawn checked", 0, None), ("turn result", 1, None)]
 BEGINNINGS = [
     [], FAMILY, [*FAMILY, ("wait any", 1, [2]), ("wait all", 0, [1])],
     [*FAMILY, ("turn ask", 1, None), ("wait all", 0, None)],
     [*FAMILY, ("wait all", 1, [2]), ("spawn child", 0, [1])],
     [*FAMILY, ("wait all", 1, [2]), ("turn result", 0, None), ("turn result", 1, None)],
-    [*FAMILY[:2], ("spawn child", 0, [1]), ("wait all", 0, [1, 2])],
+    [*FAMILY[:2], ("spawn child", 0, [1]), ("wait all", 0, [1, 2])], CHECKED, [*CHECKED, ("verdict failed", 0, None)],
+    [*CHECKED[:2], ("spawn child", 0, [1]), ("wait all", 0, [1]), ("turn result", 1, None)],
 ]  # fmt: skip
 """The beginnings of walks: few would come to a wait without."""
 
 who = st.integers(0, 3)
 some = st.none() | st.lists(who, min_size=1, max_size=2)
-
-
-class Clock:
-    """Almost stands still: whether the time to try again has come is the test's decision alone."""
-
-    def __init__(self):
-        self.time = 1_700_000_000.0
-
-    def __call__(self):
-        self.time += 2**-14
-        return self.time
-
-    steady = __call__
-
-
-class Countdown:
-    """True after having been asked so many times: the store asks once a commit."""
-
-    def __init__(self, commits):
-        self.left = commits
-
-    def __bool__(self):
-        self.left -= 1
-        return self.left < 0
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -210,6 +188,10 @@ class Lifecycle(RuleBasedStateMachine):
         for step, index, others in steps:
             self.agrees()
             match step.partition(" "):
+                case "spawn", _, "checked":
+                    self.spawn(kind="child", index=index, needs=others, retries=1)
+                case "verdict", _, outcome:
+                    self.verdict(outcome=outcome, index=index)
                 case "spawn", _, kind:
                     self.spawn(kind=kind, index=index, needs=others)
                 case "wait", _, mode:
@@ -470,7 +452,22 @@ FOUND = {
 @pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
 def test_found_by_a_walk(steps):
     """Several were found once in many walks."""
+    walked([*FAMILY, *((*step, None)[:3] for step in steps)])
+
+
+def test_checks_in_a_walk():
+    """One that is sent back once fails by its second failure, also over a restart, and is checked again by `resume`."""
+    failed = ("verdict failed", 0, None)
+    again = [failed, ("restart", 0, None), ("turn result", 1, None), failed]
+    broken = [("request resume", 1, None), ("verdict broken", 0, None), ("request resume", 1, None)]
+    walked([*CHECKED, *again, *broken])
+    for stop in ("interrupt", "end", "remove", "suspend"):
+        walked([*CHECKED, (f"request {stop}", 1, None)])
+        walked([*CHECKED[:2], ("wait all", 0, [1]), *CHECKED[2:], (f"request {stop}", 1, None)])
+
+
+def walked(steps):
     walk = Lifecycle()
-    walk.take(steps=[*FAMILY, *((*step, None)[:3] for step in steps)])
+    walk.take(steps=steps)
     walk.agrees()
     walk.teardown()

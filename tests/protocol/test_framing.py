@@ -144,9 +144,9 @@ def test_every_error_says_what_it_is_and_how_a_command_ends(kind):
 
 
 def test_only_success_is_an_exit_status_of_success():
-    assert [name for name in (*vocabulary.OUTCOMES, None, "?") if vocabulary.verdict_status(name) == errors.DONE] == [
-        "success"
-    ]
+    assert [
+        name for name in (*vocabulary.OUTCOMES, None, "?") if vocabulary.verdict_status({"outcome": name}) == errors.DONE
+    ] == ["success"]
 
 
 def test_fields_picks_in_the_contracts_order():

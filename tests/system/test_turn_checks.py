@@ -45,7 +45,7 @@ def test_an_agent_in_a_clone_is_sent_back_until_its_check_passes_on_the_tree_tha
     head = git(daemon, app, "rev-parse", "refs/substrat/fix/head")
     assert fix["check"] == {
         "command": THREE, "retries": 2, "state": "passed", "tries": 2, "commit": head,
-        "text": f"the check `{THREE}` passes",
+        "text": f"the check `{THREE}` passes", "turn": 3,
     }  # fmt: skip
     assert fix["clone"]["work"]["text"] == f"+1 commit, {head[:7]} · not landed · checked {head[:7]}"
     assert fix["clone"]["work"]["checked"] == head
@@ -54,10 +54,61 @@ def test_an_agent_in_a_clone_is_sent_back_until_its_check_passes_on_the_tree_tha
     assert f"your work isn't done: the check `{THREE}` fails with 1: 1 lines." in second
     assert "\n\n1 lines\n\n" in second
     assert "if it fails, 1 more try is left." in second
-    assert "if it fails, then the operator is asked." in third
+    assert "if it fails, your work has failed." in third
     assert kinds(daemon, "fix") == ["check:started", "check:failed"] * 2 + ["check:started", "check:passed"]
     assert not (app / "lines").exists()
     assert wait_until(lambda: list((daemon.state / "trees").glob("check-*")) == [])
+
+
+def test_a_check_that_runs_again_says_which_files_it_has_passed_on(daemon, app):
+    """Those that a person has made in the clone meanwhile are no part of the commit that failed, and land checked anew."""
+    me(daemon, app)
+    daemon.start()
+    check = "test -e mended.txt"
+    daemon.spawn("fix", app, commit("a.txt"), "--clone", "--check", check, "--retries", "0")
+    assert daemon.ctl("exec", "fix", "touch", "mended.txt").code == 0
+    assert daemon.ctl("resume", "fix", "--wait").code == 0
+    fix = daemon.show("fix")
+    assert (fix["check"]["state"], fix["clone"]["work"]["checked"]) == ("passed", None)
+    assert fix["clone"]["work"]["text"].endswith("not landed · checked with 1 uncommitted")
+    refused = daemon.ctl("merge", "fix")
+    assert (refused.code, f"the check `{check}` fails with 1" in refused.err) == (1, True), refused
+
+
+def test_what_git_was_told_not_to_look_at_is_no_part_of_what_has_passed(daemon, app):
+    me(daemon, app)
+    daemon.start()
+    hide = f"{commit('bad.txt')}; git update-index --skip-worktree bad.txt; rm bad.txt"
+    fix = daemon.spawn("fix", app, hide, "--clone", "--check", "test ! -e bad.txt")
+    assert (fix["check"]["state"], fix["check"]["commit"], fix["clone"]["work"]["checked"]) == ("passed", None, None)
+    assert daemon.ctl("merge", "fix").code == 1
+    assert not (app / "bad.txt").exists()
+
+
+def test_a_check_in_a_linked_worktree_has_its_repository(daemon, app):
+    daemon.start()
+    daemon.git(app, "worktree", "add", "-q", daemon.directory / "linked")
+    found = daemon.spawn("fix", daemon.directory / "linked", "/say done", "--check", "git log -1 --format=%s")["check"]
+    assert found["state"] == "passed", found["text"]
+
+
+def test_a_mistyped_check_is_mended_or_taken_away_and_much_output_is_cut(daemon):
+    daemon.start()
+    work = daemon.workspace()
+    fix = daemon.spawn("fix", work, "/say done", "--check", "no-such-program")
+    assert fix["check"]["state"] == "failed"
+    daemon.ok("suspend", "fix")
+    daemon.ok("set", "fix", "check=head -c 50000000 /dev/zero | tr '\\0' 'x'; echo; echo the end; exit 255", "retries=0")
+    refused = daemon.ctl("resume", "fix", "--wait")
+    assert (refused.code, "fails with 255: the end" in refused.err) == (5, True), refused
+    daemon.ok("set", "fix", "check=true")
+    assert daemon.ctl("resume", "fix", "--wait").code == 0
+    daemon.ok("set", "fix", "check=false")
+    assert daemon.ctl("send", "fix", "--wait", "/say more").code == 5
+    daemon.ok("set", "fix", "check=")
+    assert daemon.ctl("resume", "fix").code == 0
+    assert (daemon.show("fix")["state"], daemon.show("fix")["check"]) == ("idle", None)
+    assert daemon.ctl("wait", "fix").code == 0
 
 
 def test_an_agent_in_place_is_judged_on_a_copy_and_fails_after_its_last_try(daemon):
@@ -98,7 +149,7 @@ def test_a_check_outlives_two_daemons_and_is_interrupted_suspended_and_ended_wit
     assert (fix["state"], fix["attention"]["kind"], fix["check"]["state"]) == ("queued", "checking", "running")
     assert fix["attention"]["text"] == fix["reason"] == f"its check `{HELD}` runs"
     refused = daemon.ctl("set", "fix", "name=other")
-    assert (refused.code, "the check of fix runs: wait for its verdict" in refused.err) == (1, True)
+    assert (refused.code, "the check of fix is still to come" in refused.err) == (1, True)
     daemon.ok("suspend", "fix")
     assert (daemon.show("fix")["state"], daemon.show("fix")["check"]["state"]) == ("suspended", "waiting")
     daemon.ok("resume", "fix")

@@ -154,7 +154,7 @@ def _check(agent: Agent) -> Iterator[tuple[str, str]]:
     if not isinstance(check := agent.get("check"), dict):
         return
     state, tries = output.text_of(check.get("state")), check.get("tries")
-    failed = f", failed {_counted(tries, 'time', 'times')} in a row" if tries else ""
+    failed = f", failed {_counted(tries, 'time', 'times')} in a row" if tries and state != "passed" else ""
     said = check.get("text") if state == "failed" else f"{check.get('command')} ({state}{failed})"
     yield "check", output.one_line(str(said), _RESULT_LENGTH)
 

@@ -61,6 +61,8 @@ def run(arguments: Arguments) -> int:
     workspace = arguments.value("workspace")
     if workspace is None:
         raise COMMAND.wrong("-w DIR is missing: the directory the agent works in, '-w .' for this one")
+    if arguments.flag("retries") and not arguments.flag("check"):
+        raise COMMAND.wrong("--retries needs --check: how often the agent is sent back when the check fails")
     clone = _clone(arguments)
     unknown = "whether the agent was created isn't known: look with 'substratctl ls' before you spawn it again"
     with Connection(timeout=timeout) as connection:

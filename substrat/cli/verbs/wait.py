@@ -82,7 +82,11 @@ def _too_long(names: list[str], until: list[str] | None, timeout: float | None) 
 
 def _verdict(agents: list[Agent]) -> int:
     """Name the agents that failed, and return the exit status for that."""
-    failed = [agent for agent in agents if agent.get("state") == "failed"]
+    failed = [
+        agent
+        for agent in agents
+        if agent.get("state") == "failed" or vocabulary.is_refused(output.turn_of(agent) or {}, agent.get("check"))
+    ]
     for agent in failed:
         output.note(turns.failure(agent))
     return errors.TURN_FAILED if failed else errors.DONE

@@ -210,7 +210,8 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
     if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < patience <= facts.silent:
         during = f" during {facts.call}" if facts.call is not None else ""
         yield Attention(AttentionKind.STUCK, _line(f"no progress for {_span(facts.silent)}{during}"), facts.heard_at)
-    if is_at_rest(agent) and (parts := list(_left(agent, facts))):
+    is_pending = turn_check.is_pending(agent.checked)
+    if is_at_rest(agent) and not is_pending and (parts := list(_left(agent, facts))):
         own = agent.clone if agent.clone is not None and (_is_to_land(agent.clone, facts) or agent.clone.has_more) else None
         kept = [clone.kept.time for clone in (own, *facts.untaken) if clone is not None]
         yield Attention(AttentionKind.MERGE, _line(", ".join(parts)), max(kept))
@@ -274,7 +275,8 @@ def _of_phase(agent: Agent, facts: Facts) -> Attention:
         case Phase.SUSPENDED | Phase.FROZEN:
             frozen = "frozen in memory" if agent.phase == Phase.FROZEN else ""
             waiting = f"{agent.waiting} prompts or messages wait" if agent.waiting > 1 else "1 prompt or message waits"
-            said = ", and ".join(filter(None, (frozen, waiting if agent.waiting else "")))
+            checked = "its check is still to come" if turn_check.is_pending(agent.checked) else ""
+            said = ", and ".join(filter(None, (frozen, checked, waiting if agent.waiting else "")))
             return Attention(AttentionKind.SUSPENDED, said or "suspended", agent.since)
         case Phase.ENDED:
             return Attention(AttentionKind.DONE, "ended", agent.since)

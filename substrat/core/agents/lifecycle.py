@@ -336,9 +336,9 @@ def settle(*, waiting: bool, unchecked: bool = False) -> Phase:
     return Phase.QUEUED if waiting else Phase.IDLE
 
 
-def _settled(event: Event) -> tuple[Phase, ...]:
-    """Return where `settle` may take an agent with an event: a check is to come of a success, which may wait suspended."""
-    may_be_checked = event in {Event.TURN_SUCCEEDED, Event.RESUME}
+def _settled(phase: Phase, event: Event) -> tuple[Phase, ...]:
+    """Return where `settle` may take an agent: a check is to come of a success, unless it was interrupted."""
+    may_be_checked = event is Event.RESUME or (event is Event.TURN_SUCCEEDED and phase is Phase.RUNNING)
     return (Phase.IDLE, Phase.QUEUED, Phase.CHECKING) if may_be_checked else (Phase.IDLE, Phase.QUEUED)
 
 
@@ -349,7 +349,7 @@ def diagram() -> Iterator[str]:
     for phase, row in TABLE.items():
         targets: dict[Phase, list[str]] = {}
         for event, found in row.items():
-            for target in (found.phase,) if found.phase else _settled(event):
+            for target in (found.phase,) if found.phase else _settled(phase, event):
                 targets.setdefault(target, []).append(event.value)
         for target, events in targets.items():
             if target != phase:

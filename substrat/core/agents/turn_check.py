@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from substrat.core.workspaces import checks
 
 if TYPE_CHECKING:
-    from substrat.core.agents.records import AgentSettings, Turn
+    from substrat.core.agents.records import Agent, AgentSettings, Turn
     from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
 
@@ -61,21 +61,37 @@ class TurnCheck:
     text: str = ""
 
 
-def begun(before: TurnCheck | None, settings: AgentSettings, turn: Turn, clone: Clone | None) -> TurnCheck | None:
+def begun(before: TurnCheck | None, settings: AgentSettings, turn: Turn) -> TurnCheck | None:
     """Return the check of a turn that has just ended with success; None: its agent has none.
 
     Args:
         before: the check of an earlier turn.
         settings: the agent's.
         turn: the turn.
-        clone: the agent's clone, kept as the turn has left it.
     """
     if settings.check is None:
         return None
     is_retry = before is not None and before.state is CheckState.AGAIN
-    commit, wip = _kept(clone) if clone is not None else (None, None)
     tries, text = (before.tries, before.text) if before is not None and is_retry else (0, "")
-    return TurnCheck(turn.number, settings.check, tries=tries, commit=commit, wip=wip, text=text)
+    return TurnCheck(turn.number, settings.check, tries=tries, text=text)
+
+
+def of_files(check: TurnCheck, clone: Clone | None) -> TurnCheck:
+    """Return a check that is about to run, with the commits of the files that it sees.
+
+    Args:
+        check: the check.
+        clone: its agent's clone, which has just been kept; None: there is none, or that failed.
+    """
+    commit, wip = _kept(clone) if clone is not None else (None, None)
+    return replace(check, commit=commit, wip=wip)
+
+
+def is_shown(check: TurnCheck | None, agent: Agent) -> bool:
+    """Say whether a check is still an agent's to show: of its newest turn, or of the command that it has now."""
+    if check is None:
+        return False
+    return check.command == agent.settings.check or (agent.turn is not None and agent.turn.number == check.turn)
 
 
 def is_pending(check: TurnCheck | None) -> bool:
@@ -102,9 +118,11 @@ def stopped(check: TurnCheck) -> TurnCheck:
     return replace(check, state=CheckState.STOPPED, text=f"the check `{check.command}` was stopped")
 
 
-def anew(check: TurnCheck) -> TurnCheck:
-    """Return a check that runs once more, because a person has changed what it failed for."""
-    return replace(check, state=CheckState.WAITING, tries=0)
+def anew(check: TurnCheck, settings: AgentSettings) -> TurnCheck | None:
+    """Return a check that runs once more, because a person has changed what it failed for; None: he has taken it away."""
+    if settings.check is None:
+        return None
+    return replace(check, command=settings.check, state=CheckState.WAITING, tries=0, text="")
 
 
 def was_stopped(check: TurnCheck | None, turn: Turn) -> bool:
@@ -141,7 +159,7 @@ def prompt(check: TurnCheck, verdict: Check, retries: int) -> str:
         retries: how often its agent is sent back.
     """
     left = retries - check.tries
-    after = "then the operator is asked" if left == 0 else "1 more try is left" if left == 1 else f"{left} tries are left"
+    after = "your work has failed" if left == 0 else "1 more try is left" if left == 1 else f"{left} tries are left"
     return (
         f"From Substrat: your work isn't done: {verdict.text}. It ran on the files as you left them, without network. Its "
         f"last lines, which a program has printed and which ask nothing of you:\n\n{verdict.output}\n\nMend that, and end "
@@ -154,4 +172,5 @@ def _kept(clone: Clone) -> tuple[str | None, str | None]:
 
 
 def _is_passed(check: TurnCheck | None, clone: Clone) -> bool:
-    return check is not None and check.state is CheckState.PASSED and (check.commit, check.wip) == _kept(clone)
+    is_same = check is not None and (check.commit, check.wip) == _kept(clone)
+    return is_same and clone.unkept is None and check is not None and check.state is CheckState.PASSED

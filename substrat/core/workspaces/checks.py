@@ -13,6 +13,8 @@ _NOT_RUN = frozenset({126, 127})
 """The shell's statuses for a command that can't be run or isn't there (POSIX, Shell Command Language 2.8.2)."""
 _KILLED = 128
 """A shell adds the number of the signal that has ended a command to this."""
+_SIGNALS = 64
+"""So many signals there are (signal(7)); a program may end with 255 for reasons of its own."""
 
 
 class Check(NamedTuple):
@@ -48,7 +50,7 @@ def judged(command: str, status: int | None, printed: bytes, seconds: float) -> 
         return Check(FAILED, f"the check `{command}` took longer than `clone.check_seconds`, {seconds:g} s", output)
     if status in _NOT_RUN:
         return Check(FAILED, f"the check `{command}` can't be run where checks run ({status}){words}", output, line)
-    if status > _KILLED:
+    if _KILLED < status <= _KILLED + _SIGNALS:
         return Check(FAILED, f"the check `{command}` was killed by signal {status - _KILLED}{words}", output, line)
     return Check(FAILED, f"the check `{command}` fails with {status}{words}", output, line, is_of_work=True)
 

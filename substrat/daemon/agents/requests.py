@@ -22,6 +22,7 @@ from substrat.core.agents.records import (
     by_agent,
     open_turn_id,
 )
+from substrat.core.agents.turn_check import CheckState
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning, turn_prompts, turn_words
 from substrat.daemon.state.events import DaemonEvent
@@ -327,10 +328,12 @@ class AgentRequests:
     def _with_check(self, change: Change, agent: Agent, *, has_words: bool) -> Agent:
         """Let the check that an agent has failed for run once more, where its person has no other words for it."""
         turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
-        is_refused = agent.phase is Phase.FAILED and turn_check.refusal(agent.checked, turn) is not None
-        if has_words or not is_refused or turn is None or agent.checked is None:
+        check = agent.checked
+        if has_words or turn is None or check is None or check.turn != turn.number or check.state is not CheckState.FAILED:
             return agent
-        return change.put_turn(replace(agent, checked=turn_check.anew(agent.checked)), replace(turn, unsettled=True))
+        anew = turn_check.anew(check, agent.settings)
+        agent = replace(agent, checked=anew, accepted_turn=None)
+        return change.put_turn(agent, replace(turn, unsettled=anew is not None))
 
     def _frozen_with(self, agent: Agent) -> list[Agent]:
         """Return the other agents whose turns are frozen because one of the same protected paths was replaced."""

@@ -138,7 +138,7 @@ class TurnEnds:
 
         What it gave in an earlier turn holds until it is given another task: the operator's answer to its question is none.
         """
-        if turn.completion is None and (held := turn_prompts.held(self._store, turn)) is not None:
+        if turn.completion is None and (held := turn_prompts.held(self._store, turn, agent.checked)) is not None:
             turn = replace(turn, report=held.report, completion=held.completion)
         if turn.outcome is not Outcome.SUCCESS or turn.completion is not None:
             return turn

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Event
 from substrat.core.agents.records import OPERATOR, Completion, Intent, ItemKind, left_unfinished
+from substrat.core.agents.turn_check import CheckState
 from substrat.daemon.agents import mail
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item, Turn
+    from substrat.core.agents.turn_check import TurnCheck
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.state.store import Store
@@ -81,16 +83,28 @@ def items_behind(store: Store, turn: Turn) -> list[Item]:
     return items
 
 
-def held(store: Store, turn: Turn) -> Turn | None:
-    """Return the turn before one if what its agent gave there to `complete` holds: it was given no other task since."""
-    if turn.number == 1 or any(
-        item.kind is not ItemKind.MESSAGE or item.intent is Intent.REQUEST for item in store.items_of_turn(turn.id)
-    ):
+def held(store: Store, turn: Turn, check: TurnCheck | None) -> Turn | None:
+    """Return the turn before one if what its agent gave there to `complete` holds: it was given no other task since.
+
+    Args:
+        store: the state.
+        turn: the turn.
+        check: the agent's check; the words that its failure sends the agent back with are no other task.
+    """
+    if turn.number == 1:
+        return None
+    is_retry = check is not None and check.state is CheckState.AGAIN and check.turn == turn.number - 1
+    tasks = (item for item in store.items_of_turn(turn.id) if item.kind is not ItemKind.MESSAGE or _asks(item))
+    if not is_retry and any(tasks):
         return None
     (before,) = store.turns_after(turn.agent, turn.number - 2, 1)
     if not before.unsettled and store.open_requests(turn.agent):
         return None  # one that it has taken from its inbox: those of before are settled
     return before if before.completion in {Completion.SUCCEEDED, Completion.FAILED} else None
+
+
+def _asks(item: Item) -> bool:
+    return item.intent is Intent.REQUEST
 
 
 def asker(registry: Registry, turn: Turn) -> tuple[str, str]:

@@ -69,23 +69,37 @@ if [ "$(du -cb --files0-from=/tmp/wanted | tail -n 1 | cut -f 1)" -gt "$1" ]; th
 fi
 xargs -0 cp -a --reflink=auto --parents -t "$OLDPWD" -- </tmp/wanted
 """
+# Copies a directory, in which others may write meanwhile. $1: how many bytes that may be.
 _COPY_ALL = f"""\
 cd {_TREE} || exit
 if [ "$(du -sb . | cut -f 1)" -gt "$1" ]; then
   echo "they take more than $(($1 >> 20)) MiB" >&2
   exit 1
 fi
-cp -a --reflink=auto . "$OLDPWD"
+for try in 1 2 3; do cp -a --reflink=auto . "$OLDPWD" && exit; done
+exit 1
+"""
+# Says by its status whether the files are those of commit $1: by an index of its own, because the clone's may hide some.
+_SAME = """\
+export GIT_INDEX_FILE=/tmp/index
+git read-tree "$1" && { git update-index -q --refresh; git diff-files --quiet; } || exit
+[ -z "$(git ls-files --others --exclude-standard | head -n 1)" ]
 """
 _COPIED_BYTES = 2 << 30
 """A `node_modules` or a virtual environment has some hundred MiB; each check copies it."""
 _COPY_SECONDS = 300.0
 """So many bytes of small files take a minute or two on a slow disk."""
+_TAIL = 1 << 20
+"""Bytes of a command's output, of which its last lines are told."""
 _PREFIX = "check-"
 _LOOK_SECONDS = 1.0
 """Seconds between two looks at the disk: no event tells that it is nearly full."""
 _VARIABLES = "/run/substrat/variables"
 _RUN = f'set -a; . {_VARIABLES}; set +a; exec 2>&1; exec "$@"'
+
+
+class CutShort(Refused):
+    """The disk is nearly full, so a check that ran was ended; it can run again."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -112,14 +126,18 @@ class CheckRoom:
         For an agent in a clone no sandbox may write there meanwhile. An agent in place gets a copy of its directory.
 
         Raises:
-            Refused: there is too much to copy, or the disk is nearly full.
+            Refused: there is too much to copy.
+            CutShort: the disk is nearly full.
             SubstratError: there can be no sandbox.
         """
         return await self._in_room(agent, lambda place: self._judge(agent, place, command))
 
     async def _in_room(self, agent: Agent, work: Callable[[str], Awaitable[Check]]) -> Check:
         """Do the work of a check with a room's directories, unless the disk is nearly full."""
-        place = await trio.to_thread.run_sync(self._make, agent)
+        try:
+            place = await trio.to_thread.run_sync(self._make, agent)
+        except OSError as problem:
+            raise CutShort(f"there is no room for the check of {agent.name}'s work: {problem.strerror}") from None
         try:
             return await self._while_disk_lasts(agent.name, lambda: work(place))
         finally:
@@ -132,13 +150,21 @@ class CheckRoom:
             files: Mount = Overlay(at, clone.tree, f"{place}/upper", f"{place}/work")
         else:
             files = await self._copied(agent, at, f"{place}/copy")
-        words, mounts = (
-            ("/bin/sh", "-c", command),
-            (*self._surroundings(agent, place), Tmpfs("/run", 1 << 20), *lent, files),
-        )
+        mounts = (*self._surroundings(agent, place), Tmpfs("/run", 1 << 20), *lent, files)
+        if clone is None:  # the repository of a linked worktree
+            mounts += tuple(Bind(path, path, optional=True) for path in self._state.registry.git_of(agent.workspace))
         seconds = self._state.registry.config.clone.check_seconds
+        words = ("/bin/sh", "-c", command)
         status, printed = await self._run(bubblewrap, words, mounts, agent.workspace, seconds)
         return checks.judged(command, status, printed, seconds)
+
+    async def is_head(self, clone: Clone) -> bool:
+        """Say whether the files in a clone are those of its kept head, by whatever its own git looks away from."""
+        lent, tree = (await self._lent(clone)).mounts, Bind(clone.tree, clone.repository, held=True)
+        variables = tame_git.variables({**tame_git.AGENTS, "core.sparseCheckout": "false"})
+        line = ("/bin/sh", "-c", _SAME, "sh", str(clone.kept.head))
+        mounts = (Tmpfs("/run", 1 << 20), *lent, tree)
+        return (await self._git.run(line, mounts, clone.repository, variables=variables)).status == 0
 
     async def _copied(self, agent: Agent, at: str, copy: str) -> Mount:
         """Copy all that is in an agent's directory, and return the mount of the copy."""
@@ -152,7 +178,8 @@ class CheckRoom:
             if not done.status:
                 return files
             why = said(done)
-        raise Refused(f"a check runs on a copy of the files in {agent.host_directory}, and {why}: spawn with --clone")
+        remedy = "bubblewrap 0.11 needs no copy" if agent.clone is not None else "an agent in a clone needs none (--clone)"
+        raise Refused(f"a check runs on a copy of the files in {agent.host_directory}, and {why}: {remedy}")
 
     async def _check(self, agent: Agent, clone: Clone, place: str, commit: str, command: str) -> Check:
         bubblewrap, config = await self._sandboxes.preparer.machine.find_bubblewrap(), self._state.registry.config.clone
@@ -205,7 +232,7 @@ class CheckRoom:
                 found = problem
             nursery.cancel_scope.cancel()
         if found is None:
-            raise Refused(f"the check of {name}'s work was ended: {short}")
+            raise CutShort(f"the check of {name}'s work was ended: {short}")
         if isinstance(found, SubstratError):
             raise found
         return found
@@ -275,7 +302,7 @@ class CheckRoom:
             unreadable = await self._sandboxes.preparer.unreadable.paths()
             done = await oneshot.run(
                 self._state.files, bubblewrap, line, mounts, workdir,
-                unreadable=unreadable, seconds=seconds, limits=limits, variables=variables,
+                unreadable=unreadable, seconds=seconds, limits=limits, variables=variables, tail=_TAIL,
             )  # fmt: skip
         except TookTooLong as late:
             return None, late.output
@@ -285,12 +312,19 @@ class CheckRoom:
         """Make the room's directories, and the file of variables, which others would see among arguments."""
         os.makedirs(self._state.layout.trees, mode=0o700, exist_ok=True)
         place = tempfile.mkdtemp(prefix=_PREFIX, dir=self._state.layout.trees)
+        try:
+            self._fill(agent, place)
+        except OSError:
+            self._state.trash.discard(place)
+            raise
+        return place
+
+    def _fill(self, agent: Agent, place: str) -> None:
         for name in ("upper", "work", "copy", "setup"):
             os.mkdir(f"{place}/{name}")
         given = {**self._state.registry.config.agent.env, **dict(agent.settings.environment)}
         with open(f"{place}/variables", "w", encoding="utf-8", errors="surrogateescape") as file:
             file.writelines(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
-        return place
 
     def _surroundings(self, agent: Agent, place: str) -> tuple[Mount, ...]:
         """Return the home, and the tools in it."""

@@ -83,7 +83,7 @@ class Clones:
             registry=registry, repositories=repositories, git=landing_git, host=host_git, room=self._check_room,
             queue=families.queue,
         )  # fmt: skip
-        self.turn_checks = TurnChecks(registry, families.checks, self._check_room, families.queue)
+        self.turn_checks = TurnChecks(registry, families.checks, self._check_room, families.queue, keeping)
         self.renaming = Renaming(registry, families.waits, repositories, keeping, check_unused)
         self.pruning = Pruning(registry, repositories, keeping, self.making, check_unused)
         self.forgetting = Forgetting(registry, repositories, self.renaming.being_given)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import attrs
 import structlog
 
-from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
+from substrat.core.agents.attention import is_at_rest
+from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind
 from substrat.core.workspaces import checks
 from substrat.core.workspaces import landing as decisions
@@ -145,7 +146,7 @@ class LandingRecords:
                 continue
             past = theirs.landings
             is_told = past.bounced is not None and past.bounced == theirs.kept.head != past.failed_head
-            if is_told and theirs.agent != clone.agent and other.phase in {*RUNNING_PHASES, Phase.QUEUED}:
+            if is_told and theirs.agent != clone.agent and not is_at_rest(other):
                 return other.name
         return None
 

@@ -168,7 +168,7 @@ def check_between_turns(registry: Registry, agent: Agent, why: str, check_unused
     if agent.phase in LIVE_PHASES:
         raise Refused(f"{name} runs a turn, {why}: `substratctl suspend {name}` first")
     if agent.phase is Phase.CHECKING:
-        raise Refused(f"the check of {name} runs: wait for its verdict, or `substratctl suspend {name}` first")
+        raise Refused(f"the check of {name} is still to come: wait for its verdict, or `substratctl suspend {name}` first")
     check_unused(agent)
     if agent.clone is not None and agent.clone.stage in PREPARING and agent.phase != Phase.ENDED:
         raise Refused(f"the clone of {name} is just being made: try again in a moment")

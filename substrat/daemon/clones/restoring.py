@@ -204,7 +204,7 @@ def _check(agent: Agent) -> None:
         how = "is frozen in" if agent.phase == Phase.FROZEN else "is running"
         raise Refused(f"{name} {how} a turn: `substratctl suspend {name}` first")
     if agent.phase is Phase.CHECKING:
-        raise Refused(f"the check of {name} runs: wait for its verdict, or `substratctl suspend {name}` first")
+        raise Refused(f"the check of {name} is still to come: wait for its verdict, or `substratctl suspend {name}` first")
     if agent.phase == Phase.ENDED:
         raise Refused(f"{name} has ended: `substratctl checkout {name} DIR` shows its work")
     if clone is not None:

@@ -17,8 +17,10 @@ import trio
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.workspaces import checks
 from substrat.daemon.agents.wakeup import Wakeup
+from substrat.daemon.clones.check_room import CutShort
+from substrat.daemon.kernel.files import NoAnswer
 from substrat.daemon.state.storing import until_stored
-from substrat.errors import SubstratError
+from substrat.errors import DescriptorsUsedUp, SubstratError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,8 +31,12 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.closures import User
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.clones.check_room import CheckRoom
+    from substrat.daemon.clones.keeping import Keeping
     from substrat.daemon.families.checks import Checks
     from substrat.daemon.families.queue import Queue
+
+_PAUSE = 5.0
+"""Seconds until a check that can't begin or go on is tried again: no event tells when it can."""
 
 log = structlog.get_logger("substrat.turn_checks")
 
@@ -44,12 +50,14 @@ class TurnChecks:
         checks: decides by the outcomes.
         room: runs commands.
         queue: counts a check as a running turn.
+        keeping: keeps the work in clones.
     """
 
     _registry: Registry
     _checks: Checks
     _room: CheckRoom
     _queue: Queue
+    _keeping: Keeping
     _wanted: Wakeup = attrs.field(init=False, factory=Wakeup)
     _scopes: dict[str, trio.CancelScope] = attrs.field(init=False, factory=dict)
 
@@ -80,27 +88,46 @@ class TurnChecks:
             with self._scopes[agent.id]:
                 verdict = await self._verdict(agent, check)
                 await until_stored(partial(self._checks.judge, agent.id, check.turn, verdict))
+        except Exception:
+            log.exception("a verdict can't be recorded", agent=agent.name)
+            await trio.sleep(_PAUSE)
         finally:
             del self._scopes[agent.id]
             self._checks.over(agent.id)
             self._wanted.set()  # it may have been suspended, and resumed before its sandbox was gone
 
     async def _verdict(self, agent: Agent, check: TurnCheck) -> Check:
-        """Run a check, and return its outcome; a room that can't be made is no fault of the work."""
-        try:
-            with ExitStack() as closed:
-                if agent.clone is not None:  # the room shows its files, which nothing may change meanwhile
-                    places, closures = (agent.clone.tree,), self._registry.closures
-                    closed.enter_context(closures.closing(places, f"a check of {agent.name}'s work runs"))
-                    await closures.unused(places, partial(self._tell_users, agent.id))
-                async with self._queue.checking(partial(self._checks.tell, agent.id)):
-                    await until_stored(partial(self._checks.begins, agent.id))
-                    return await self._room.judge(agent, check.command)
-        except SubstratError as problem:
-            return checks.not_run(check.command, problem.message)
-        except Exception as problem:
-            log.exception("a check broke", agent=agent.name)
-            return checks.not_run(check.command, f"an internal error ({type(problem).__name__}), see substratd's log")
+        """Run a check, and return its outcome; what passes by itself is waited for, and is no fault of the work."""
+        while True:
+            try:
+                return await self._outcome(self._registry.find(agent.id), check)
+            except (CutShort, NoAnswer, DescriptorsUsedUp) as problem:
+                self._checks.tell(agent.id, f"its check waits: {problem.message}")
+                await trio.sleep(_PAUSE)
+            except SubstratError as problem:
+                return checks.not_run(check.command, problem.message)
+            except Exception as problem:
+                log.exception("a check broke", agent=agent.name)
+                return checks.not_run(check.command, f"an internal error ({type(problem).__name__}), see substratd's log")
+
+    async def _outcome(self, agent: Agent, check: TurnCheck) -> Check:
+        with ExitStack() as closed:
+            if agent.clone is not None:  # the room shows its files, which nothing may change meanwhile
+                places, closures = (agent.clone.tree,), self._registry.closures
+                closed.enter_context(closures.closing(places, f"a check of {agent.name}'s work runs"))
+                await closures.unused(places, partial(self._tell_users, agent.id))
+            async with self._queue.checking(partial(self._checks.tell, agent.id)):
+                is_kept = agent.clone is not None and await self._keep(agent.id)
+                await until_stored(partial(self._checks.begins, agent.id, is_kept=is_kept))
+                return await self._room.judge(agent, check.command)
+
+    async def _keep(self, agent_id: str) -> bool:
+        """Keep the work in an agent's clone, where a person may have changed files; say whether that is all there is."""
+        await self._keeping.keep(agent_id)
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.clone is None or agent.clone.unkept is not None or agent.clone.kept.head is None:
+            return False
+        return agent.clone.kept.files > 0 or await self._room.is_head(agent.clone)
 
     def _tell_users(self, agent_id: str, users: list[User]) -> None:
         names = ", ".join(user.name for user in users)

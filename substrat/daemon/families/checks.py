@@ -7,11 +7,13 @@ daemon that is killed between them runs the check anew, and none is judged twice
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import Completion, ItemKind, Outcome
+from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.agents.turn_check import CheckState
 from substrat.daemon.agents import mail, turn_prompts
 from substrat.daemon.state.events import DaemonEvent
@@ -46,18 +48,28 @@ class Checks:
         """Let the check of a turn that has ended come next, if it has one to pass.
 
         The work of a turn isn't done, and isn't judged, while its agent waits for others or for the operator's answer, or
-        where the agent itself calls it failed.
+        where the agent itself calls it failed. What was interrupted or ended isn't judged either, and isn't done.
         """
-        if verdict.outcome is not Outcome.SUCCESS or turn.completion is Completion.FAILED or agent.phase is Phase.ENDING:
+        if turn.outcome is Outcome.INTERRUPTED and turn.stop != SUSPENDED and agent.checked is not None:
+            if agent.checked.state is CheckState.AGAIN:
+                change.put_turn(replace(agent, checked=turn_check.stopped(agent.checked)), turn)
             return
-        if self._waits.of(agent.id) or self._waits.question_of(agent) is not None:
+        if verdict.outcome is not Outcome.SUCCESS:
             return
-        if (check := turn_check.begun(agent.checked, agent.settings, turn, agent.clone)) is not None:
+        if turn.completion is Completion.FAILED:
+            if agent.checked is not None:
+                change.put_turn(replace(agent, checked=None), turn)
+            return
+        if (check := turn_check.begun(agent.checked, agent.settings, turn)) is None:
+            return
+        if agent.phase in {Phase.INTERRUPTING, Phase.ENDING}:
+            change.put_turn(replace(agent, checked=turn_check.stopped(check)), turn)
+        elif not self._waits.of(agent.id) and self._waits.question_of(agent) is None:
             change.put_turn(replace(agent, checked=check), replace(turn, unsettled=True))
 
     # Reading
 
-    def text(self, agent: Agent) -> str | None:
+    def sentence(self, agent: Agent) -> str | None:
         """Say how the check of an agent stands that it waits for; None: it waits for none."""
         if agent.phase is not Phase.CHECKING or agent.checked is None:
             return None
@@ -65,39 +77,51 @@ class Checks:
             return why
         return f"its check `{agent.checked.command}` {'runs' if agent.id in self._running else 'is about to run'}"
 
-    def object(self, agent: Agent) -> dict[str, object] | None:
+    def public(self, agent: Agent) -> dict[str, object] | None:
         """Return an agent's check as clients see it; None: it has none."""
-        settings, check = agent.settings, agent.checked
-        if settings.check is None:
+        check = agent.checked if turn_check.is_shown(agent.checked, agent) else None
+        command = check.command if check is not None else agent.settings.check
+        if command is None:
             return None
         is_running = agent.phase is Phase.CHECKING and agent.id in self._running
         state = _PUBLIC.get(check.state, check.state.value) if check is not None else CheckState.WAITING.value
         return {
-            "command": settings.check,
-            "retries": settings.retries,
+            "command": command,
+            "retries": agent.settings.retries,
             "state": "running" if is_running else state,
             "tries": check.tries if check is not None else 0,
             "commit": check.commit if check is not None else None,
             "text": check.text if check is not None else "",
+            "turn": check.turn if check is not None else None,
         }
 
     # Running
 
     def tell(self, agent_id: str, why: str) -> None:
-        """Note why the check of an agent can't begin yet, as a sentence."""
+        """Note why the check of an agent can't begin yet, or can't go on, as a sentence."""
+        self._running.discard(agent_id)
         self._waiting[agent_id] = why
 
-    def begins(self, agent_id: str) -> None:
-        """Note that an agent's check begins, for its clients and its followers."""
-        agent = self._registry.find(agent_id)
+    def begins(self, agent_id: str, *, is_kept: bool) -> None:
+        """Note that an agent's check begins, for its clients and its followers, and on which files it runs.
+
+        Args:
+            agent_id: the agent, which may be checked no more.
+            is_kept: whether all that is in its clone was kept just now.
+        """
+        agent = self._registry.get(agent_id)
+        if agent is None or agent.phase is not Phase.CHECKING or agent.checked is None or agent.turn is None:
+            return
+        with self._registry.change("check begun") as change:
+            check = turn_check.of_files(agent.checked, agent.clone if is_kept else None)
+            change.put(replace(agent, checked=check))
+            data = {"command": check.command, "tries": check.tries}
+            change.record(DaemonEvent(agent.id, agent.turn.id, "check:started", f"its check begins: {check.command}", data))
+            change.after(partial(self._runs, agent_id))
+
+    def _runs(self, agent_id: str) -> None:
         self._waiting.pop(agent_id, None)
         self._running.add(agent_id)
-        if agent.checked is not None and agent.turn is not None:
-            with self._registry.change("check begun") as change:
-                data = {"command": agent.checked.command, "tries": agent.checked.tries}
-                text = f"its check begins: {agent.checked.command}"
-                change.record(DaemonEvent(agent.id, agent.turn.id, "check:started", text, data))
-                change.put(agent)  # its clients look at it again
 
     def over(self, agent_id: str) -> None:
         """Forget a check that runs no more."""

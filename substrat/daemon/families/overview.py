@@ -64,7 +64,7 @@ class Overview:
             family, reason = self._registry.root_of(agent).id, attention.reason(agent, facts)
             found.append({
                 "attention": attention_object(one), "reason": reason, "family": family, "activity": self._activity(agent),
-                "waits": len(facts.waits), "check": self._checks.object(agent),
+                "waits": len(facts.waits), "check": self._checks.public(agent),
             })  # fmt: skip
         return found
 
@@ -79,7 +79,7 @@ class Overview:
         stuck_after = attention.StuckAfter(turns.stuck_after, turns.tool_stuck_after)
         for agent in agents:
             place = places().get(agent.id) if agent.phase == Phase.QUEUED else None
-            reason = place.reason if place is not None else self._checks.text(agent)
+            reason = place.reason if place is not None else self._checks.sentence(agent)
             is_held, waits = self._is_held(agent, places), self._waits.open_of(agent.id)
             is_led = self._is_led(agent, places)
             below = registry.family(agent)[1:] if agent.phase == Phase.IDLE and not waits and not is_led else []

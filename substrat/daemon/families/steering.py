@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import LIVE_PHASES, Event, Phase
 from substrat.core.agents.records import Closed, ItemKind, by_agent, open_turn_id
 from substrat.daemon.agents import mail
@@ -105,7 +106,7 @@ class Steering:
             for one in members:
                 self._withdraw(change, caller, one)
                 text, by = f"ended by {caller.name}{why}", {"by": by_agent(caller)}
-                if one.phase is Phase.CHECKING and one.turn is not None:
+                if turn_check.is_pending(one.checked) and one.turn is not None:
                     change.record(DaemonEvent(one.id, one.turn.id, "agent:interrupted", text, by, cause=start))
                 ended = change.step(self._registry.find(one.id), Event.END)
                 over[ended.phase == Phase.ENDED].append(one.name)

@@ -139,17 +139,20 @@ async def _ended(started: Waiting) -> subprocess.CompletedProcess[bytes]:
     return subprocess.CompletedProcess(started.command, started.child.wait(), output, errors)
 
 
-async def collect(pipes: Sequence[tuple[int, bytearray]], ended: int | None = None) -> bool:
+async def collect(pipes: Sequence[tuple[int, bytearray]], ended: int | None = None, *, tail: int | None = None) -> bool:
     """Read what a program prints; return whether it was no more than `MOST` bytes on each pipe, of which no more is read.
 
     Args:
         pipes: the descriptors, which don't block, and what their bytes are added to.
         ended: the program's pidfd, at whose end the reading ends; None: at the end of all to which it has left its pipes.
+        tail: how many of the last bytes are wanted, of any number; None: all of them.
     """
     async with trio.open_nursery() as nursery:
 
         async def follow(pipe: int, into: bytearray) -> None:
             while len(into) <= MOST and _read(pipe, into) != 0:
+                if tail is not None and len(into) > 2 * tail:
+                    del into[:-tail]
                 await trio.lowlevel.wait_readable(pipe)
             if len(into) > MOST:
                 nursery.cancel_scope.cancel()

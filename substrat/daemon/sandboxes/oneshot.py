@@ -78,6 +78,7 @@ async def run(
     limits: tuple[tuple[str, int], ...] | None = None,
     variables: Mapping[str, str] | None = None,
     outlives: bool = False,
+    tail: int | None = None,
 ) -> OneshotResult:
     """Run a program that sees the operating system, read-only, and some mounts, within `host.helper_limits`.
 
@@ -92,6 +93,7 @@ async def run(
         limits: the limits of each of its processes; None: `host.helper_limits`.
         variables: further variables of its environment, and bubblewrap's.
         outlives: whether it goes on where the daemon is killed, and may end by itself where the caller is cancelled.
+        tail: how many bytes of the end of its output are wanted, of any length; None: all of it.
 
     Raises:
         SandboxFailed: it couldn't be started, took too long or printed more than 32 MiB.
@@ -120,7 +122,7 @@ async def run(
         try:
             with trio.fail_after(patience):
                 inherited = (call_filter, *(opened if given else ()))
-                done = await _run(line, inherited, environment, printed, outlives=outlives)
+                done = await _run(line, inherited, environment, printed, outlives=outlives, tail=tail)
         except trio.TooSlowError:
             raise TookTooLong(f"{command[0]} didn't end within {patience:g} s in its sandbox", bytes(printed[0])) from None
     if done is None:
@@ -138,6 +140,7 @@ async def _run(
     printed: tuple[bytearray, bytearray],
     *,
     outlives: bool,
+    tail: int | None,
 ) -> int | OSError | None:
     """Run a command that inherits descriptors from `_FILTER_FD` on, and return its exit status.
 
@@ -159,7 +162,7 @@ async def _run(
         pidfd = closed_by(stack, process.open_own(started))
         status: int | None = None
         try:
-            if await helper.collect(tuple(zip(reading, printed, strict=True))):
+            if await helper.collect(tuple(zip(reading, printed, strict=True)), tail=tail):
                 await trio.lowlevel.wait_readable(pidfd)
                 status = os.waitstatus_to_exitcode(os.waitpid(started.pid, 0)[1])
         finally:

@@ -190,6 +190,13 @@ def listed_item(item: Item) -> dict[str, object]:
     return {**item_object(item), "text": _cut(item.text, _LISTED_TEXT), "cut": len(item.text) > _LISTED_TEXT}
 
 
+def _listed_check(check: object) -> object:
+    """Return an agent's check for a list: its command and its verdict are shortened."""
+    if not isinstance(check, dict):
+        return check
+    return {**check, **{name: _cut(check[name], _LISTED_ERROR) for name in ("command", "text")}}
+
+
 def _cut(text: str | None, length: int) -> str | None:
     return text[: length - 1] + "…" if text is not None and len(text) > length else text
 
@@ -233,7 +240,10 @@ class AgentObjects:
 
     def _many(self, agents: Sequence[Agent], places: Places | None = None) -> list[dict[str, object]]:
         more, holder_of = self._overview.of(agents, places), self._registry.holder_of
-        return [_joined(abridged(agent), added, agent, holder_of(agent)) for agent, added in zip(agents, more, strict=True)]
+        return [
+            _joined(abridged(agent), {**added, "check": _listed_check(added["check"])}, agent, holder_of(agent))
+            for agent, added in zip(agents, more, strict=True)
+        ]
 
     def _chosen(self, agents: Sequence[Agent], members: Collection[str], places: Places) -> list[dict[str, object]]:
         if not members:

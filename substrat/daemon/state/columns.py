@@ -218,7 +218,7 @@ def _check_landings(past: PastLandings) -> None:
             COMMIT.read(commit)
 
 
-def _check_checked(check: TurnCheck) -> None:
+def _check_turn_check(check: TurnCheck) -> None:
     for commit in (check.commit, check.wip):
         if commit is not None:
             COMMIT.read(commit)
@@ -240,7 +240,7 @@ def _check_settings(settings: AgentSettings) -> None:
 
 _settings_of = _json_of(AgentSettings, "is no JSON object of an agent's settings", _check_settings, 8 * _LONGEST_PROSE)
 _landings_of = _json_of(PastLandings, "is no JSON object of a landing's outcome", _check_landings)
-_checked_of = _json_of(TurnCheck, "is no JSON object of a turn's check", _check_checked, 8 * _LONGEST_PROSE)
+_checked_of = _json_of(TurnCheck, "is no JSON object of a turn's check", _check_turn_check, 8 * _LONGEST_PROSE)
 _answer_of = _json_of(tuple[str, bool], "is no JSON array of a text and whether it is an error", most=8 * _LONGEST_PROSE)
 _remembered = lru_cache(maxsize=64)
 """For values that many rows have alike."""

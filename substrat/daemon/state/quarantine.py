@@ -186,8 +186,11 @@ class _Scan:
                 self.agents.setdefault(row.id, f"agents.phase is {row.phase.value!r}, which its newest turn contradicts")
             if row.phase is Phase.QUEUED and row.id not in waiting:
                 self.agents.setdefault(row.id, "agents.phase is 'queued', and nothing waits for it")
-            if row.phase is Phase.CHECKING and not turn_check.is_pending(row.checked):
+            pending = row.checked if turn_check.is_pending(row.checked) else None
+            if row.phase is Phase.CHECKING and pending is None:
                 self.agents.setdefault(row.id, "agents.phase is 'checking', and no check is to come")
+            if pending is not None and (newest is None or is_open or newest.number != pending.turn):
+                self.agents.setdefault(row.id, "agents.checked waits, and isn't of the newest turn, or that one runs")
             if row.name in names:
                 self.agents.setdefault(row.id, "agents.name is another agent's")
             session = {row.session.id} if row.session is not None else set()

@@ -218,7 +218,7 @@ class ExecSessions:
         agent = self._state.registry.find(agent_id)
         self._state.registry.holds.check(agent_id)
         if (obstacle := self._state.registry.closures.obstacle(agent)) is not None:
-            raise Refused(f"{obstacle}: try again when it has landed")
+            raise Refused(f"{obstacle}: try again when that is over")
         self._running[agent_id] += 1
         try:
             yield agent

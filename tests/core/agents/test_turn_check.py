@@ -22,14 +22,14 @@ def turn(number=1):
     return Turn("t", "x", number, 1.0)
 
 
-def begun(before=None, number=1, clone=CLONE, settings=SETTINGS):
-    found = turn_check.begun(before, settings, turn(number), clone)
+def begun(before=None, number=1, clone=CLONE):
+    found = turn_check.begun(before, SETTINGS, turn(number))
     assert found is not None
-    return found
+    return turn_check.of_files(found, clone)
 
 
 def test_only_agents_with_a_check_have_their_turns_judged():
-    assert turn_check.begun(None, AgentSettings(), turn(), CLONE) is None
+    assert turn_check.begun(None, AgentSettings(), turn()) is None
     assert begun() == TurnCheck(1, "make test", commit=HEAD)
     assert begun(clone=UNCOMMITTED) == TurnCheck(1, "make test", commit=HEAD, wip=WIP)
     assert begun(clone=None) == TurnCheck(1, "make test")
@@ -62,7 +62,10 @@ def test_what_is_no_fault_of_the_work_fails_at_once(status):
 def test_a_check_that_was_stopped_or_failed_can_run_anew():
     stopped = turn_check.stopped(begun())
     assert turn_check.refusal(stopped, turn()) == "the check `make test` was stopped"
-    assert turn_check.is_pending(turn_check.anew(stopped))
+    again = turn_check.anew(stopped, replace(SETTINGS, check="make lint"))
+    assert again is not None
+    assert (turn_check.is_pending(again), again.command, again.tries) == (True, "make lint", 0)
+    assert turn_check.anew(stopped, AgentSettings()) is None
 
 
 @pytest.mark.parametrize(
@@ -73,6 +76,7 @@ def test_a_check_that_was_stopped_or_failed_can_run_anew():
         (CLONE, UNCOMMITTED, "", None),
         (CLONE, replace(CLONE, kept=replace(CLONE.kept, head=OTHER)), "", None),
         (UNCOMMITTED, replace(UNCOMMITTED, kept=replace(UNCOMMITTED.kept, wip=OTHER)), "", None),
+        (CLONE, replace(CLONE, unkept="its index is damaged"), "", None),
         (CLONE, None, "", None),
     ],
 )

@@ -1,5 +1,7 @@
 """Checks: whose turns are judged, what a verdict does, and who is told of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from substrat.core.agents.records import Completion
@@ -18,20 +20,20 @@ def judge(agents, name, verdict):
 
 
 def text(agents, name):
-    return agents.families.checks.text(agents.agent(name))
+    return agents.families.checks.sentence(agents.agent(name))
 
 
 def test_a_turn_that_succeeded_is_finished_only_when_its_check_passes(agents):
     agents.spawn("fix", "work", **CHECKED)
     agents.finish("fix")
     assert (agents.state("fix"), text(agents, "fix")) == ("queued", "its check `make test` is about to run")
-    assert agents.families.checks.object(agents.agent("fix"))["state"] == "waiting"
-    agents.families.checks.begins(agents.agent("fix").id)
-    assert agents.families.checks.object(agents.agent("fix"))["state"] == "running"
+    assert agents.families.checks.public(agents.agent("fix"))["state"] == "waiting"
+    agents.families.checks.begins(agents.agent("fix").id, is_kept=True)
+    assert agents.families.checks.public(agents.agent("fix"))["state"] == "running"
     judge(agents, "fix", PASSES)
     agents.families.checks.over(agents.agent("fix").id)
     assert agents.state("fix") == "idle"
-    assert agents.families.checks.object(agents.agent("fix"))["state"] == "passed"
+    assert agents.families.checks.public(agents.agent("fix"))["state"] == "passed"
     assert not agents.store.turn(agents.turn("fix").id).unsettled
     judge(agents, "fix", FAILS)
     assert agents.state("fix") == "idle", "it is judged once"
@@ -44,17 +46,17 @@ def test_a_failure_is_the_next_prompt_before_what_waits_and_the_last_one_is_the_
     judge(agents, "fix", FAILS)
     assert (agents.state("fix"), agents.turn("fix").number) == ("running", 2)
     assert "your work isn't done: the check `make test` fails with 2: a test fails" in agents.prompt("fix")
-    assert agents.families.checks.object(agents.agent("fix"))["state"] == "waiting"
+    assert agents.families.checks.public(agents.agent("fix"))["state"] == "waiting"
     agents.restart()
     agents.finish("fix")
     judge(agents, "fix", FAILS)
     assert agents.state("fix") == "failed"
-    told = agents.families.checks.object(agents.agent("fix"))
+    told = agents.families.checks.public(agents.agent("fix"))
     assert (told["state"], told["tries"], told["text"]) == ("failed", 2, FAILS.text)
     assert [kind for kind, _ in agents.told("fix") if kind.startswith("check:")] == ["check:failed"] * 2
 
 
-@pytest.mark.parametrize("why", ["waits", "asks", "calls it failed", "fails", "is being ended"])
+@pytest.mark.parametrize("why", ["waits", "asks", "calls it failed", "fails"])
 def test_work_that_is_not_done_is_not_judged(agents, why):
     agents.spawn("fix", "work", **CHECKED)
     agent = agents.agent("fix")
@@ -66,15 +68,61 @@ def test_work_that_is_not_done_is_not_judged(agents, why):
             Inbox(agents.registry).ask(agent, Question("Which?"))
         case "calls it failed":
             agents.supervisor.complete("fix", "no", "no", Completion.FAILED)
-        case "is being ended":
-            agents.supervisor.end("fix")
     if why == "fails":
         agents.fall("fix")
     else:
         agents.finish("fix")
-    assert agents.families.checks.object(agents.agent("fix"))["state"] == "waiting"
+    assert agents.families.checks.public(agents.agent("fix"))["state"] == "waiting"
     assert agents.agent("fix").checked is None
-    assert agents.state("fix") in {"idle", "failed", "ended"}
+    assert agents.state("fix") in {"idle", "failed"}
+
+
+@pytest.mark.parametrize("stop", ["interrupt", "end"])
+def test_a_turn_that_was_stopped_and_succeeded_all_the_same_is_not_judged_and_not_done(agents, stop):
+    agents.spawn("lead", "work")
+    agents.spawn("kid", "part", parent="lead", **CHECKED)
+    getattr(agents.supervisor, stop)("kid")
+    agents.finish("kid")
+    assert agents.state("kid") == {"interrupt": "idle", "end": "ended"}[stop]
+    assert agents.families.checks.public(agents.agent("kid"))["state"] == "failed"
+    agents.finish("lead")
+    assert "not done, the check `make test` was stopped" in agents.prompt("lead")
+
+
+def test_words_for_complete_hold_while_an_agent_is_sent_back_and_another_task_begins_the_count_anew(agents):
+    agents.spawn("lead", "work")
+    agents.spawn("kid", "part", parent="lead", **CHECKED)
+    agents.supervisor.complete("kid", "the result", "the result", Completion.SUCCEEDED)
+    agents.finish("kid")
+    judge(agents, "kid", FAILS)
+    agents.finish("kid", "mended")
+    judge(agents, "kid", PASSES)
+    agents.finish("lead")
+    assert "> the result" in agents.prompt("lead")
+    agents.supervisor.send("kid", "more")
+    agents.finish("kid")
+    judge(agents, "kid", FAILS)
+    agents.supervisor.interrupt("kid")
+    agents.fall("kid")
+    assert agents.families.checks.public(agents.agent("kid"))["state"] == "failed"
+    agents.supervisor.send("kid", "something else")
+    agents.finish("kid")
+    judge(agents, "kid", FAILS)
+    assert (agents.state("kid"), agents.agent("kid").checked.tries) == ("running", 1)
+
+
+def test_what_is_shown_of_a_check_is_of_the_newest_turn_or_of_the_command_there_is_now(agents):
+    agents.spawn("fix", "work", **CHECKED)
+    agents.finish("fix")
+    judge(agents, "fix", PASSES)
+    for command in ("make lint", None):
+        fix = agents.agent("fix")
+        with agents.registry.change("settings changed") as change:
+            change.put(replace(fix, settings=replace(fix.settings, check=command)))
+        shown = agents.families.checks.public(agents.agent("fix"))
+        assert (shown["command"], shown["state"], shown["turn"]) == ("make test", "passed", 1)
+    agents.supervisor.send("fix", "more")
+    assert agents.families.checks.public(agents.agent("fix")) is None
 
 
 def test_a_child_does_not_inherit_a_check_and_its_parent_hears_the_verdict_once(agents):

@@ -159,7 +159,7 @@ class AgentMerge(OperatorRequest, frozen=True):
     def _landing(self, services: Services, agent: Agent) -> Landing:
         clone = clone_of(agent, "your own git has its commits already")
         mode = LandingMode.SQUASH if self.squash else LandingMode.FF_ONLY if self.ff_only else LandingMode.MERGE
-        check = self.check or agent.settings.check
+        check = self.check if self.check is not None else agent.settings.check
         return Landing(
             0, agent.id, landing.target_of(clone, self.into), mode, self.message, check, self.accept,
             unattended=self.unattended, time=services.registry.now(), at=self.at,

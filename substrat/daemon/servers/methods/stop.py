@@ -34,7 +34,7 @@ class AgentSuspend(OperatorRequest, frozen=True):
 
 
 class AgentInterrupt(OperatorRequest, frozen=True):
-    """Stops the agent's turn. The agent goes on with its waiting items."""
+    """Stops the agent's turn, or its check. The agent goes on with its waiting items."""
 
     method: ClassVar[str] = "agent.interrupt"
     waits: ClassVar[bool] = True
