@@ -82,13 +82,13 @@ class GetAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="get
 
 
 class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spawn_agent", tag_field="_tool"):
-    """Start another agent as your child and give it a task.
+    """Start another agent as your child and give it a task, or several at once.
 
     It returns at once with the child's name and where it works; when the child has finished the task, a message tells you
     its result.
     """
 
-    prompt: Annotated[Text, Meta(description="the child's task")]
+    prompt: Annotated[Text | None, Meta(description="the child's task; needed, but for agents")] = None
     name: Annotated[Name | None, Meta(description="its name; one is made up when absent")] = None
     model: Annotated[Name | None, Meta(description="its model; yours when absent")] = None
     network: Annotated[
@@ -129,6 +129,10 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
             description="a shell command that decides whether its work is done: when it fails on the files of a turn's "
             "end, the child is sent back, twice; you hear of it when it passes or the child has failed"
         ),
+    ] = None
+    agents: Annotated[
+        Annotated[tuple[dict[str, Any], ...], Meta(max_length=16)] | None,
+        Meta(description="instead of all else, several children: an object with these arguments for each"),
     ] = None
 
 
@@ -301,6 +305,23 @@ def parse(name: str, arguments: dict[str, Any] | None) -> Tool:
         return msgspec.convert({**given, "_tool": name}, kind)
     except msgspec.ValidationError as problem:
         raise BadArguments(f"{name}: {_in_words(str(problem), given, schema_of(kind)['properties'])}") from None
+
+
+def children_of(call: SpawnAgent) -> tuple[SpawnAgent, ...]:
+    """Return a call for each child that is to be started, each with a prompt; raises `BadArguments`."""
+    if call.agents is None:
+        if call.prompt is None:
+            raise BadArguments("spawn_agent: prompt is missing: give the child its task")
+        return (call,)
+    if call != SpawnAgent(agents=call.agents) or not call.agents:
+        raise BadArguments("spawn_agent: agents stands alone, and names one child or more: put each one's arguments there")
+    found: list[SpawnAgent] = []
+    for number, arguments in enumerate(call.agents, 1):
+        child = parse(name_of(SpawnAgent), arguments)
+        if not isinstance(child, SpawnAgent) or child.agents is not None or child.prompt is None:
+            raise BadArguments(f"spawn_agent: child {number} of agents needs a prompt, and has no agents of its own")
+        found.append(child)
+    return tuple(found)
 
 
 _PLACE = re.compile(r" - at `\$\.(\w+)")

@@ -61,7 +61,7 @@ def test_every_argument_has_one_plain_type():
             assert argument["type"] in {"string", "integer", "number", "boolean", "array", "object"}
             bounds = {"minLength", "maxLength", "minimum", "exclusiveMinimum", "maxItems"}
             assert set(argument) <= {"type", "description", "enum", "items", *bounds}
-            assert argument.get("items", {}).get("type", "string") == "string"
+            assert argument.get("items", {}).get("type", "string") in {"string", "object"}
             assert None not in argument.get("enum", ())
 
 
@@ -117,7 +117,7 @@ BAD = [
     ("send_message", {"to": "bob", "text": "x", "cc": "eve"}, "cc"),
     ("whoami", {"agent": "bob"}, "agent"),
     ("report_status", {"text": "x" * 501}, "text"),
-    ("spawn_agent", {}, "prompt"),
+    ("spawn_agent", {"agents": [3]}, "agents"),
     ("spawn_agent", {"prompt": "x", "network": "internet"}, "network"),
     ("spawn_agent", {"prompt": "x", "name": ""}, "name"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from substrat.daemon.families.families import Families
 
     _ForOneself = tools.ReportStatus | tools.AskOperator | tools.CancelQuestion | tools.RemindMe | tools.CancelReminder
+
+    Ready = tuple[ChildPlace | SubstratError, ...] | str | None
 
 log = structlog.get_logger("substrat.tools")
 
@@ -99,7 +102,7 @@ class ToolCalls:
         name: str,
         arguments: dict[str, Any] | None,
         identity: str | None,
-        ready: ChildPlace | str | None = None,
+        ready: Ready = None,
     ) -> tuple[str, bool]:
         """Perform one call: its effect and its answer are committed together, a repeated one gets the same answer.
 
@@ -111,7 +114,7 @@ class ToolCalls:
             name: the tool.
             arguments: the model's arguments.
             identity: the same for a repeated call as for the first; None when the client has none.
-            ready: the part of the call that took time: where a child works, or the answer of `get_agent`.
+            ready: the part of the call that took time: where each child works, or why it can't; or `get_agent`'s answer.
 
         Returns:
             The answer's text, and whether it is an error.
@@ -147,7 +150,7 @@ class ToolCalls:
             raise Refused(f"{caller.name} has ended, so nothing can be done in its name")
         return caller
 
-    def _do(self, caller: Agent, call: tools.Tool, ready: ChildPlace | str | None) -> str:
+    def _do(self, caller: Agent, call: tools.Tool, ready: Ready) -> str:
         match call:
             case tools.Whoami():
                 return self._whoami(caller)
@@ -163,7 +166,7 @@ class ToolCalls:
                     return _json(messages=[self._message(caller, whole, is_whole=True)])
                 return self._check_inbox(caller, peek=peek)
             case tools.SpawnAgent():
-                return self._spawn_agent(caller, call, ready if isinstance(ready, ChildPlace) else None)
+                return self._spawn_agents(caller, tools.children_of(call), ready if isinstance(ready, tuple) else ())
             case tools.WaitAgents(names, mode, timeout_s, note):
                 return self._families.waits.register(caller, names, WaitMode(mode), timeout_s, note)[1]
             case tools.InterruptAgent(name, text, names):
@@ -268,7 +271,27 @@ class ToolCalls:
         text = item.text if is_whole else shown(item, rank)
         return {"id": item.id, "head": head(item, rank, registry.now()), "text": text}
 
+    def _spawn_agents(
+        self, caller: Agent, calls: tuple[tools.SpawnAgent, ...], places: tuple[ChildPlace | SubstratError, ...]
+    ) -> str:
+        """Start children, and return what is told of each; raises the problem where there is no other."""
+        told: list[str] = []
+        problems: list[SubstratError] = []
+        for call, place in zip_longest(calls, places):
+            try:
+                if isinstance(place, SubstratError):
+                    raise place
+                told.append(self._spawn_agent(caller, call, place))
+            except SubstratError as problem:
+                told.append(f"{call.name or 'a child without a name'}: refused: {for_model(str(problem))}")
+                problems.append(problem)
+        if len(problems) == len(told):
+            raise problems[0]
+        then = "start the others, then " if len(calls) == 1 else ""
+        return "\n".join(told) + f"; {then}wait_agents once and end your turn"
+
     def _spawn_agent(self, caller: Agent, call: tools.SpawnAgent, place: ChildPlace | None) -> str:
+        """Start a child, and return what is told of it."""
         if place is None and (caller.clone is not None or (call.workspace or SHARE) != SHARE):
             raise RuntimeError("nobody has chosen where the child works")
         network = Network(call.network) if call.network is not None else None
@@ -289,7 +312,7 @@ class ToolCalls:
         waits += ["until its clone is made"] if place.clone is not None else []
         when = f"queued {' and '.join(waits)}" if waits else "started"
         where = f"it works {place.words} (workspace: {place.kind})"
-        return f"agent {child.name} is {when}; {where}; start the others, then wait_agents once and end your turn"
+        return f"agent {child.name} is {when}; {where}"
 
 
 def _all_of(name: str | None, names: tuple[str, ...]) -> list[str]:

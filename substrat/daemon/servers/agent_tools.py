@@ -11,7 +11,7 @@ from substrat.core.agents import excerpts
 from substrat.core.families import results
 from substrat.core.programs.transcript import Transcript
 from substrat.daemon.families.mcp_tools import failure
-from substrat.errors import InvalidParams, PolicyDenied, Refused
+from substrat.errors import InvalidParams, PolicyDenied, Refused, SubstratError
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.spawning import ChildPlace
     from substrat.daemon.clones.children import ChildPlaces
     from substrat.daemon.clones.diffing import Diffing
-    from substrat.daemon.families.mcp_tools import ToolCalls
+    from substrat.daemon.families.mcp_tools import Ready, ToolCalls
     from substrat.daemon.families.waits import Waits
 
 _TAIL = 1000
@@ -52,7 +52,7 @@ class AgentTools:
         self, agent: str, turn: str | None, name: str, arguments: dict[str, Any] | None, identity: str | None
     ) -> tuple[str, bool]:
         """Perform a call and return the answer's text, and whether it is an error (`ToolCalls.perform`)."""
-        ready: ChildPlace | str | None = None
+        ready: Ready = None
         try:
             if not self._calls.has_answered(agent, turn, identity):
                 ready = await self._prepare(agent, tools.parse(name, arguments))
@@ -60,15 +60,23 @@ class AgentTools:
             return failure(problem, name, agent)
         return self._calls.perform(agent, turn, name, arguments, identity, ready)
 
-    async def _prepare(self, agent: str, call: tools.Tool) -> ChildPlace | str | None:
+    async def _prepare(self, agent: str, call: tools.Tool) -> Ready:
         match call:
             case tools.SpawnAgent():
-                return await self._places.choose(self._calls.caller(agent), call)
+                caller = self._calls.caller(agent)
+                return tuple([await self._place(caller, child) for child in tools.children_of(call)])
             case tools.GetAgent(_, what, path) if path is not None and what not in {"stat", "diff"}:
                 raise InvalidParams(f"path is for stat and diff, and what is {what}: leave it out")
             case tools.GetAgent(name, what, path) if what != "status":
                 return await self._look(self._calls.caller(agent), name, what, path)
         return None
+
+    async def _place(self, caller: Agent, child: tools.SpawnAgent) -> ChildPlace | SubstratError:
+        """Return where a child works, or why it can't, which is told beside what becomes of the others."""
+        try:
+            return await self._places.choose(caller, child)
+        except SubstratError as problem:
+            return problem
 
     async def _look(self, caller: Agent, name: str, what: str, path: str | None) -> str:
         """Return the result, the end of the work or the changes of one of the family, below a line on its kept commit."""

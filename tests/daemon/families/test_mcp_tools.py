@@ -140,6 +140,26 @@ def test_who_else_there_is(call, agents):
     )
 
 
+def test_several_children_are_started_by_one_call_and_what_is_refused_is_told_beside_them(call, agents):
+    one, two, taken = {"prompt": "x", "name": "one"}, {"prompt": "y", "name": "two", "needs": ["one"]}, {"prompt": "z"}
+    told = good(call("bob", "spawn_agent", {"agents": [one, two, {**taken, "name": "eve"}]})).splitlines()
+    assert told[0] == "agent one is started; it works in your workspace (workspace: share)"
+    assert told[1].startswith("agent two is queued until one succeeded; ")
+    assert told[2].startswith("eve: refused: there is an agent 'eve' already")
+    assert told[2].endswith("; wait_agents once and end your turn")
+    assert [agent.name for agent in agents.registry.children(agents.agent("bob").id)] == ["one", "two"]
+    for wrong, words in (
+        ({}, "prompt is missing"),
+        ({"agents": []}, "names one child or more"),
+        ({"agents": [one], "model": "auto"}, "agents stands alone"),
+        ({"agents": [{"name": "three"}]}, "child 1 of agents needs a prompt"),
+        ({"agents": [{"prompt": "x", "what": 1}]}, "there is no argument 'what'"),
+        ({"agents": [{"prompt": "x", "name": "one"}]}, "there is an agent 'one' already"),
+    ):
+        assert words in bad(call("bob", "spawn_agent", wrong)), wrong
+    assert len(agents.registry.children(agents.agent("bob").id)) == 2
+
+
 def test_a_child_has_limits_of_its_own_within_its_parents(call, agents):
     agents.spawn("lead", "work", network=Network.FILTERED, allow=("a.test", "b.test"), time_limit=600.0)
     wish = {"prompt": "x", "name": "kid", "time_limit_s": 60, "priority": "low", "allow": ["b.test"], "check": "make"}
