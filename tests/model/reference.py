@@ -481,6 +481,8 @@ class World(Checks, Reports):
         """Whether an agent goes on only when a person acts."""
         if agent.state == "suspended":
             return self.is_there(agent)
+        if agent.state in {"idle", "failed"} and (waits := self.waits_of(agent)):
+            return all(not wait.timed and all(map(self.is_held, wait.members)) for wait in waits)
         return agent.state in {"idle", "failed"} and agent in self.questions and not self.waits_of(agent)
 
     def has_finished(self, agent):

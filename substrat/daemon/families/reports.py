@@ -111,7 +111,9 @@ class Reports:
         """Wake the parents whose children are all at rest by a change with what was gathered for them, as a part of it."""
         removed = [agent for agent in self._registry.agents if agent.id in change.removed] if change.removed else []
         at_rest = [agent for agent in change.agents.values() if agent.phase not in _AT_WORK]
-        for parent in map(self._registry.get, dict.fromkeys(agent.parent for agent in (*at_rest, *removed))):
+        # Also of those above: one that waits for an agent goes on no more than that one does.
+        above = dict.fromkeys(one for agent in (*at_rest, *removed) for one in self._registry.lineage(agent)[1:])
+        for parent in map(self._registry.get, above):
             if parent is None or parent.phase in {Phase.ENDING, Phase.ENDED}:
                 continue
             children = [one.id for one in self._registry.children(parent.id)]

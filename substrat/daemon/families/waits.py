@@ -82,7 +82,11 @@ class Waits:
         return {member for member in found if self._is_held(member, asks=member in askers)}
 
     def _is_held(self, agent_id: str, *, asks: bool) -> bool:
-        return waits.is_held(self._registry.get(agent_id), has_open_wait=bool(self.open_of(agent_id)), asks=asks)
+        agent, own = self._registry.get(agent_id), self.open_of(agent_id)
+        if agent is not None and own and agent.phase in {Phase.IDLE, Phase.FAILED}:  # it goes on when one of those does
+            members = {member for wait in own for member in wait.members}
+            return all(wait.deadline is None for wait in own) and self.held([*members]) == members
+        return waits.is_held(agent, has_open_wait=bool(own), asks=asks)
 
     def _askers(self, agents: Sequence[str]) -> set[str]:
         """Return those of some agents that have asked the operator something; often there is no agent to look up."""
@@ -315,12 +319,14 @@ class Waits:
         """Wake those whose waits are over by a change, as a part of it, and say whether there were any."""
         if not self._waits and not change.waits:
             return False
-        changed = [*change.agents, *change.removed]
-        before = len(changed)
-        for agent_id in changed:  # it grows: one that is woken may have finished by that
-            found = [wait for wait in self.about(agent_id) if wait.is_open]
-            changed += [wait.agent for wait in found if self._look(change, wait, _TIMELESS)]
-        return len(changed) > before
+        changed, has_woken = [*change.agents, *change.removed], False
+        for agent_id in changed:  # it grows: one that is woken may have finished by that, one that waits be held
+            for wait in [wait for wait in self.about(agent_id) if wait.is_open]:
+                is_over = self._look(change, wait, _TIMELESS)
+                has_woken = has_woken or is_over
+                if is_over or wait.agent not in changed:
+                    changed.append(wait.agent)
+        return has_woken
 
     def _look(self, change: Change, wait: Wait, now: float) -> bool:
         """End a wait if it is over, and say whether it was."""

@@ -204,6 +204,21 @@ def test_a_childs_last_turn_and_its_parents_wake_are_one_commit(lead, fails):
     assert "> result of a" in lead.prompt("lead")
 
 
+def test_who_waits_for_one_that_a_person_holds_holds_nothing_back_either(lead):
+    lead.spawn("leaf", "part of a", parent="a")
+    wait(lead, "leaf", name="a")
+    lead.finish("a")
+    lead.finish("lead")  # without a wait: what its children's ends tell is gathered
+    lead.finish("b", "result of b")
+    assert (lead.state("lead"), lead.turn("lead").number) == ("idle", 1)
+    lead.supervisor.suspend("leaf")
+    lead.finish("leaf")
+    assert (lead.state("lead"), lead.turn("lead").number) == ("running", 2)
+    assert "> result of b" in lead.prompt("lead")
+    assert wait(lead, "a", "b").count("result of b") == 1
+    assert "a (idle): turn 1, not done, it waits for leaf" in wait(lead, "a", "b")
+
+
 def test_a_wait_survives_suspending_and_freezing(lead):
     wait(lead, "a")
     lead.supervisor.suspend("lead")
