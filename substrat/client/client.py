@@ -116,6 +116,7 @@ class Client(Connection):
         self,
         agent: str,
         *,
+        program: str | None = None,
         model: str | None = None,
         network: str | None = None,
         allow: Sequence[str] | None = None,
@@ -131,9 +132,9 @@ class Client(Connection):
     ) -> AgentObject:
         """Change an agent's settings, all or none, from its next turn on (`agent.set`)."""
         found = await self.call(
-            "agent.set", agent=agent, model=model, network=network, allow=_array(allow), priority=priority,
-            time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries, env=_variables(env),
-            without=_array(without), defaults=_array(defaults), workspace=workspace,
+            "agent.set", agent=agent, program=program, model=model, network=network, allow=_array(allow),
+            priority=priority, time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries,
+            env=_variables(env), without=_array(without), defaults=_array(defaults), workspace=workspace,
         )  # fmt: skip
         return cast("AgentObject", found)
 

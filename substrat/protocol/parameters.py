@@ -105,6 +105,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     },
     "agent.set": {
         "agent": ("string", True, "the agent's name or id"),
+        "program": ("string", False, "the agent program: a new chat begins, with its model and its hosts unless others are given"),
         "model": ("string", False, "the model"),
         "network": ("string", False, "`none`, `filtered` or `host`"),
         "allow": ("strings", False, "all that `filtered` lets through, in place of the list that it has"),

@@ -85,7 +85,7 @@ def test_without_a_daemon(ctl):
         (("exec",), "exec: it takes NAME [-- COMMAND...], and got none"),
         (("exec", "a", "ls", "-l"), "put '--' before words that begin with a dash"),
         (("exec", "a", "--json"), "there is no --json"),
-        (("set", "a", "modle=x"), "'modle' is no key; the keys are name, model, "),
+        (("set", "a", "modle=x"), "'modle' is no key; the keys are name, program, model, "),
         (("set", "a", "model"), "'model' is no KEY=VALUE"),
         (("service", "start"), "it takes install or uninstall, not 'start'"),
     ],

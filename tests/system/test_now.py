@@ -31,3 +31,14 @@ def test_words_for_a_program_without_hooks_come_with_the_next_turn(running):
     said = running.ctl("send", "anna", "/shell true", "--now")
     assert said.out == "anna  prompt queued (running; it comes with the next turn)\n"
     assert running.ok("send", "anna", "/shell touch end", "--now")["into"] == "next"
+
+
+def test_an_agent_goes_on_with_another_program_in_a_new_chat(daemon):
+    daemon.start(config=f'[programs.claude]\nbinary = "{daemon.program(HEARING)}"\n')
+    daemon.spawn("anna", daemon.workspace(), "/say hello")
+    done = daemon.ctl("set", "anna", "program=claude")
+    assert (done.code, done.out) == (0, "anna is set, from its next turn on, with a new chat\n"), done
+    assert (daemon.show("anna")["program"], daemon.show("anna")["session_id"]) == ("claude", None)
+    assert daemon.ctl("send", "anna", "--wait", "stop").out == "stop\n"
+    assert daemon.show("anna")["session_id"] is not None
+    assert daemon.ctl("set", "anna", "program=vi").code == 2

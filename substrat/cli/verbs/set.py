@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = ("time_limit", "silence_limit")
-_KEYS = ("name", "model", "network", "allow", "priority", *_LIMITS, "check", "retries", "env.NAME", "workspace")
+_KEYS = ("name", "program", "model", "network", "allow", "priority", *_LIMITS, "check", "retries", "env.NAME", "workspace")
 _LATER = ("budget",)
 _CHOICES = {"network": ("none", "filtered", "host"), "priority": ("high", "normal", "low")}
 
@@ -21,9 +21,10 @@ COMMAND = Command(
     "set",
     "NAME KEY=VALUE...",
     notes=(
-        "model=SLUG, network=none|filtered|host, allow=HOST[,HOST]... (in place of the list that it has; 'allow' adds "
-        "to it), priority=high|normal|low, time_limit=SECONDS and silence_limit=SECONDS (0: no limit), check=COMMAND and "
-        "retries=N as with 'spawn', env.NAME=VALUE; "
+        "program=cursor|claude|codex, between turns (a new chat begins, with the program's model and hosts unless others "
+        "are given), model=SLUG, network=none|filtered|host, allow=HOST[,HOST]... (in place of the list that it has; "
+        "'allow' adds to it), priority=high|normal|low, time_limit=SECONDS and silence_limit=SECONDS (0: no limit), "
+        "check=COMMAND and retries=N as with 'spawn', env.NAME=VALUE; "
         "name=NEW, alone, gives the agent another name, and moves the refs of its clone below refs/substrat along; while a "
         "turn or a command runs in its sandbox the agent keeps its name, so suspend it first; "
         "workspace=DIR, alone, goes on where the repository was moved to that its clone is of; KEY= goes back to the "
@@ -46,7 +47,8 @@ def run(arguments: Arguments) -> int:
     elif "name" in wanted:
         print(f"{output.text_of(name)} is called {output.text_of(agent['name'])} now")
     else:
-        print(f"{output.text_of(agent['name'])} is set, from its next turn on")
+        chat = ", with a new chat" if "program" in wanted and agent["session_id"] is None else ""
+        print(f"{output.text_of(agent['name'])} is set, from its next turn on{chat}")
     return 0
 
 

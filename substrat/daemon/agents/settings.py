@@ -46,6 +46,7 @@ class WantedSettings(NamedTuple):
         without: names of variables that it loses.
         others: values of the fields in `OTHERS`.
         defaults: which of `DEFAULTS` become what an agent has that is spawned without them.
+        program: its agent program, which is there; with another one than it has a new chat begins.
     """
 
     model: str | None = None
@@ -55,6 +56,7 @@ class WantedSettings(NamedTuple):
     without: tuple[str, ...] = ()
     others: Mapping[str, Any] = MappingProxyType({})
     defaults: tuple[str, ...] = ()
+    program: str | None = None
 
 
 def others_of(request: object) -> dict[str, Any]:
@@ -85,21 +87,27 @@ class Settings:
         Raises:
             InvalidParams: a setting can't be had.
             PolicyDenied: its parent has less, or another agent that has less can write its rules.
-            Refused: it has ended, or a turn runs whose network would change.
+            Refused: it has ended, or a turn runs whose network or program would change.
         """
         before = self._registry.find(name)
         if before.phase == Phase.ENDED:
             raise Refused(f"{before.name} has ended: spawn another agent with what it needs")
-        wanted = self._with_defaults(wanted, before.settings.program)
-        policy = self._policy(before.policy, wanted, before.settings.program)
-        settings = replace(before.settings, environment=_variables(before, wanted), **wanted.others)
+        program = wanted.program if wanted.program is not None else before.settings.program
+        wanted, session = self._with_defaults(wanted, program), before.session
+        if program != before.settings.program:
+            wanted, session = self._with_program(before, wanted, program), None
+        policy = self._policy(before.policy, wanted, program)
+        settings = replace(before.settings, environment=_variables(before, wanted), program=program, **wanted.others)
         model = wanted.model if wanted.model is not None else before.model
-        after = replace(before, model=model, policy=policy, settings=settings)
+        after = replace(before, model=model, policy=policy, settings=settings, session=session)
         spawning.check_model(after.model)
         notes = self._check_rights(before, after)
         with self._registry.change("settings changed") as change:
             self._give(change, after, policy)
             change.record(*(one.event(before.id, by) for one in _changes(before, after)))
+            if before.session is not None and session is None:
+                text = f"a new chat begins, because {program} can't go on with {before.session.id}, which stays"
+                change.record(DaemonEvent(before.id, None, "session:changed", text))
             for note in notes:
                 change.record(DaemonEvent(before.id, None, "workspace:shared", note))
         return self._registry.find(before.id)
@@ -116,6 +124,19 @@ class Settings:
             allow=config.allow_of(program) if "allow" in back else wanted.allow,
             others={**wanted.others, **{name: getattr(AgentSettings(), name) for name in OTHERS if name in back}},
         )
+
+    def _with_program(self, before: Agent, wanted: WantedSettings, program: str) -> WantedSettings:
+        """Put in what comes with another program, its model and its hosts; raises `Refused` while a turn or check runs."""
+        if before.phase in {*LIVE_PHASES, Phase.CHECKING}:
+            raise Refused(
+                f"{before.name} keeps its program until its turn is over: `substratctl suspend {before.name}` first, and "
+                f"`resume` it then"
+            )
+        config, allow = self._registry.config, wanted.allow
+        if allow is None and (wanted.network or before.policy.network) is Network.FILTERED:
+            own = AllowList.of(config.allow_of(before.settings.program)).texts
+            allow = tuple(entry for entry in before.policy.allow if entry not in own) + config.allow_of(program)
+        return wanted._replace(model=wanted.model or config.model_of(program), allow=allow)
 
     def _policy(self, policy: Policy, wanted: WantedSettings, program: str) -> Policy:
         network = wanted.network or policy.network
@@ -206,6 +227,7 @@ def _shown(value: object) -> str:
 def _changes(before: Agent, after: Agent) -> list[_Changed]:
     """Return the settings that differ."""
     values = [
+        ("program", before.settings.program, after.settings.program),
         ("model", before.model, after.model),
         ("network", before.policy.network.value, after.policy.network.value),
         ("allow", list(before.policy.allow), list(after.policy.allow)),

@@ -9,7 +9,7 @@ from sandbox.spec import Network
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.agents.allow_list import AllowLists
 from substrat.daemon.agents.settings import Settings, WantedSettings
-from substrat.errors import PolicyDenied
+from substrat.errors import PolicyDenied, Refused
 
 PROGRAMS = {"cursor": {"allow": ["c.net"]}, "claude": {"allow": ["a.com"], "model": "opus", "children": True}}
 
@@ -71,3 +71,23 @@ def test_its_hosts_stay_when_its_parent_loses_its_own(agents, lists):
     assert AllowList.of(agents.agent("kid").policy.allow).covers(AllowList.of(("a.com",)))
     with pytest.raises(PolicyDenied):
         lists.change("kid", ("x.org",), ())
+
+
+def test_another_program_begins_a_new_chat_with_its_model_and_its_hosts(agents, lists):
+    settings = Settings(agents.registry, lists)
+    agents.spawn("work", "x", allow=("x.org",))
+    session = agents.begin("work")
+    agents.finish("work")
+    settings.change("work", WantedSettings(program="claude"), "ctl")
+    now = agents.agent("work")
+    assert (now.settings.program, now.model, now.session) == ("claude", "opus", None)
+    assert set(now.policy.allow) == {"x.org", "a.com"}
+    told = [text for _, text in agents.told("work")]
+    assert f"a new chat begins, because claude can't go on with {session}, which stays" in told
+    settings.change("work", WantedSettings(program="cursor", model="auto", allow=("y.org",)), "ctl")
+    now = agents.agent("work")
+    assert (now.settings.program, now.model, now.policy.allow) == ("cursor", "auto", ("y.org",))
+    agents.supervisor.send("work", "more")
+    with pytest.raises(Refused, match="work keeps its program until its turn is over"):
+        settings.change("work", WantedSettings(program="claude"), "ctl")
+    settings.change("work", WantedSettings(program="cursor"), "ctl")

@@ -8,6 +8,7 @@ from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.records import Priority
+from substrat.core.programs.table import named
 from substrat.daemon.agents.settings import WantedSettings, others_of
 from substrat.daemon.servers.methods.request import AgentName, Command, OperatorRequest, Retries, Seconds, about
 from substrat.errors import InvalidParams
@@ -46,6 +47,9 @@ class AgentSet(OperatorRequest, frozen=True):
     method: ClassVar[str] = "agent.set"
 
     agent: AgentName
+    program: Annotated[
+        str | None, about("the agent program: a new chat begins, with its model and its hosts unless others are given")
+    ] = None
     model: Annotated[str | None, about("the model")] = None
     network: Annotated[Network | None, about("`none`, `filtered` or `host`")] = None
     allow: Annotated[
@@ -80,8 +84,11 @@ class AgentSet(OperatorRequest, frozen=True):
             variables = environment.read(self.env)
         except BadVariable as problem:
             raise InvalidParams(str(problem)) from None
+        program = named(self.program).id if self.program is not None else None
+        if program is not None:
+            await services.sandboxes.checks.check(program)
         wanted = WantedSettings(
             self.model, self.network, self.allow, variables, self.without, defaults=self.defaults,
-            others=others_of(self),
+            others=others_of(self), program=program,
         )  # fmt: skip
         return services.objects.one(services.agents.settings.change(self.agent, wanted, connection.by))
