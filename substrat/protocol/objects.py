@@ -264,6 +264,8 @@ class QueuedObject(TypedDict):
     priority: Priority
     since: str
     reason: str
+    model: str
+    blamed: str | None
 
 
 class GateObject(TypedDict):
@@ -275,6 +277,7 @@ class GateObject(TypedDict):
     failures: int
     trying: str | None
     reason: str
+    blamed: str | None
 
 
 class NetworkDecisionObject(TypedDict):

@@ -75,4 +75,6 @@ def _held(gate: Mapping[str, object]) -> str:
     often = "" if failures == 1 else f", {output.text_of(failures)} times in a row"
     trying = gate.get("trying")
     now = f"{output.text_of(trying)} tries now" if trying else f"held until {output.local(gate.get('until'))}"
-    return f"{login}: {now}{often}; {output.one_line(str(gate.get('reason')))}"
+    blamed = output.text_of(gate.get("blamed"), "")
+    whose = f" ({blamed}; `substratctl set NAME model=…` lets another model try)" if blamed else ""
+    return f"{login}: {now}{often}; {output.one_line(str(gate.get('reason')))}{whose}"

@@ -2,10 +2,12 @@
 
 A *login* is an agent program and the hash of its account or key. A turn that fails because of the account's usage limit
 shuts the gate of its login: no turn of it begins until the time that the program has stated, else for 5, 10, 20 … 60
-minutes. Then one turn, the *trial*, begins alone. When it calls a tool or succeeds the gate opens, and the others begin one
-after the other within some seconds, each at a time of its own; if the trial meets the limit again the gate stays shut, for
-longer; if it ends otherwise it has shown nothing, and another one may try. Without that, each of a hundred agents would
-fail with the same limit, one after the other.
+minutes. An agent can have its program say what it wants, so a stated time counts for an hour at most, until an agent of
+another family has met the limit too; of several stated times the nearest counts. Then one turn, the *trial*, begins alone,
+of another agent than the one that has shut the gate where one waits. When it calls a tool or succeeds the gate opens, and
+the others begin one after the other within some seconds, each at a time of its own; if the trial meets the limit again the
+gate stays shut, for longer; if it ends otherwise it has shown nothing, and another one may try. Without that, each of a
+hundred agents would fail with the same limit, one after the other.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ def pause(failures: int) -> float:
     return min(FIRST_S * 2.0 ** min(failures - 1, 8), LONGEST_S)
 
 
-def shut(gate: Gate | None, login: str, turn: Turn, reason: str, stated: float | None, now: float) -> Gate:
+def shut(
+    gate: Gate | None, login: str, turn: Turn, reason: str, stated: float | None, now: float, *, is_confirmed: bool = False
+) -> Gate:
     """Return the gate after a turn has met the usage limit.
 
     Turns that ran already when the gate was shut show nothing new: a hundred of them count as one failure.
@@ -75,9 +79,12 @@ def shut(gate: Gate | None, login: str, turn: Turn, reason: str, stated: float |
         reason: its failure, in one sentence.
         stated: when the limit ends by the program's words, in seconds since the epoch.
         now: the time, in seconds since the epoch.
+        is_confirmed: whether an agent of another family has shut the gate before.
     """
+    if stated is not None and not is_confirmed:
+        stated = min(stated, now + LONGEST_S)
     if gate is not None and gate.trial != turn.id and turn.started_at < gate.shut_at:
-        return replace(gate, until=max(gate.until, stated)) if stated is not None else gate
+        return replace(gate, until=min(gate.until, stated)) if stated is not None else gate
     failures = gate.failures + 1 if gate is not None else 1
     return Gate(login, turn.agent, reason, now, stated if stated is not None else now + pause(failures), failures)
 
@@ -118,7 +125,7 @@ def tried_by_a_person(gate: Gate, now: float) -> Gate:
     return replace(gate, until=min(gate.until, now))
 
 
-def obstacle(gate: Gate, now: float, agent: str, *, is_trying: bool) -> Obstacle | None:
+def obstacle(gate: Gate, now: float, agent: str, *, is_trying: bool, blamed: str | None = None) -> Obstacle | None:
     """Return why a turn of the gate's login can't begin, None if one may.
 
     Args:
@@ -126,6 +133,7 @@ def obstacle(gate: Gate, now: float, agent: str, *, is_trying: bool) -> Obstacle
         now: the time, in seconds since the epoch.
         agent: the id of the turn's agent, which gives it a time of its own once the gate has opened.
         is_trying: whether the gate's trial runs.
+        blamed: the name of the agent whose turn has shut it; None: it is gone.
     """
     if not gate.is_shut:
         at = gate.shut_at + SPREAD_S * zlib.crc32(agent.encode()) / 2**32
@@ -140,5 +148,6 @@ def obstacle(gate: Gate, now: float, agent: str, *, is_trying: bool) -> Obstacle
     is_stated = gate.until != gate.shut_at + pause(gate.failures)
     when = f"held until {timestamp(gate.until)}" if is_stated else f"no time stated, next try {timestamp(gate.until)}"
     then = "one turn of its login tries then, `substratctl queue --try` lets one try now"
-    text = f"the account has used up what it may; {when}: {then}"
+    whose = f", by a turn of {blamed}" if blamed is not None else ""
+    text = f"the account has used up what it may{whose}; {when}: {then}"
     return Obstacle(ObstacleKind.ACCOUNT, text, gate.until)

@@ -144,6 +144,7 @@ class Waiting(NamedTuple):
         number: the number of its oldest item; items are numbered as they come.
         obstacle: why it can't begin whatever room there is; None: it can.
         trial: the login whose gate is shut and of which it may be the trial (`account_gate`); None: its login is open.
+        is_blamed: whether its turn has shut that gate: it tries only where no other agent can.
     """
 
     agent: str
@@ -152,6 +153,7 @@ class Waiting(NamedTuple):
     number: int
     obstacle: Obstacle | None = None
     trial: str | None = None
+    is_blamed: bool = False
 
 
 def order(waiting: Iterable[Waiting], served: Mapping[str, int]) -> list[Waiting]:
@@ -188,7 +190,11 @@ def starts(waiting: Iterable[Waiting], served: Mapping[str, int], room: int) -> 
         room: how many turns may begin; at least 1.
     """
     found: dict[str, str] = {}
-    for one in order((one for one in waiting if one.obstacle is None), served):
+    line = order((one for one in waiting if one.obstacle is None), served)
+    others = {one.trial for one in line if not one.is_blamed}
+    for one in line:
+        if one.is_blamed and one.trial in others:
+            continue
         found.setdefault(one.trial or one.agent, one.agent)  # one turn of a login alone tries whether the account may go on
     return list(found.values())[:room]
 

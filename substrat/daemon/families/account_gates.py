@@ -65,7 +65,8 @@ class AccountGates:
         gate = gates.get(self.login_of(agent)) if gates else None
         if gate is None:
             return None, None
-        obstacle = account_gate.obstacle(gate, self._registry.now(), agent.id, is_trying=self.is_trying(gate))
+        blamed, is_trying = self._registry.name_of(gate.blamed), self.is_trying(gate)
+        obstacle = account_gate.obstacle(gate, self._registry.now(), agent.id, is_trying=is_trying, blamed=blamed)
         return obstacle, gate.login if gate.is_shut else None
 
     # Changes
@@ -106,7 +107,10 @@ class AccountGates:
         if verdict.failure is not None and verdict.failure.name == USAGE_LIMIT:
             now = self._registry.now()
             stated = stated_time(verdict.failure.sentence, now)
-            after = account_gate.shut(gate, turn.login, turn, verdict.failure.sentence, stated, now)
+            is_confirmed = gate is not None and self._is_of_another_family(agent, gate.blamed)
+            after = account_gate.shut(
+                gate, turn.login, turn, verdict.failure.sentence, stated, now, is_confirmed=is_confirmed
+            )
             if after != gate:
                 self._shut(change, agent, turn, after, ended, is_stated=stated is not None)
         elif gate is not None:
@@ -115,6 +119,10 @@ class AccountGates:
                 self._open(change, turn, gate, ended)
             elif opened != gate:
                 self._store.save_gate(opened)
+
+    def _is_of_another_family(self, agent: Agent, blamed: str) -> bool:
+        other = self._registry.get(blamed)
+        return other is not None and self._registry.root_of(other).id != self._registry.root_of(agent).id
 
     def _open(self, change: Change, turn: Turn, gate: Gate, cause: int | None) -> None:
         self._store.save_gate(account_gate.opened(gate, self._registry.now()))

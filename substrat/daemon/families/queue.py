@@ -126,7 +126,12 @@ class Queue:
                 facts = Facts(held, self._needs.names(agent), asleep_until, account)
                 obstacle = scheduling.obstacle(agent, facts, now)
                 family = registry.root_of(agent).id
-                found.append(Waiting(agent.id, family, agent.settings.priority, first[agent.id], obstacle, trial))
+                is_blamed = trial is not None and gates[trial].blamed == agent.id
+                found.append(
+                    Waiting(
+                        agent.id, family, agent.settings.priority, first[agent.id], obstacle, trial, is_blamed=is_blamed
+                    )
+                )
         return found
 
     def starts(self, waiting: Sequence[Waiting], room: int) -> list[str]:

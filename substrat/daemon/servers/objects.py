@@ -123,8 +123,8 @@ def wait_object(wait: Wait, agent: str | None, done: list[str]) -> dict[str, obj
     }
 
 
-def place_object(place: Place, agent: Agent) -> dict[str, object]:
-    """Make the object of an agent's place in the queue."""
+def place_object(place: Place, agent: Agent, blamed: str | None) -> dict[str, object]:
+    """Make the object of an agent's place in the queue, with the name of the agent that has shut its login's gate."""
     return {
         "position": place.position,
         "agent": agent.name,
@@ -132,11 +132,13 @@ def place_object(place: Place, agent: Agent) -> dict[str, object]:
         "priority": place.priority.value,
         "since": timestamp(agent.since),
         "reason": place.reason,
+        "model": agent.model,
+        "blamed": blamed,
     }
 
 
-def gate_object(gate: Gate, trying: str | None) -> dict[str, object]:
-    """Make the object of a login whose turns are held, from the name of the agent whose turn tries."""
+def gate_object(gate: Gate, trying: str | None, blamed: str | None) -> dict[str, object]:
+    """Make the object of a login whose turns are held, from the names of the agents whose turns try, and have shut it."""
     return {
         "login": gate.login,
         "since": timestamp(gate.shut_at),
@@ -144,6 +146,7 @@ def gate_object(gate: Gate, trying: str | None) -> dict[str, object]:
         "failures": gate.failures,
         "trying": trying,
         "reason": gate.reason,
+        "blamed": blamed,
     }
 
 

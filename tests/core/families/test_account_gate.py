@@ -41,13 +41,24 @@ def test_a_hundred_turns_that_ran_already_count_as_one():
     for number in range(100):
         gate = shut(gate, LOGIN, turn(f"b{number}", 11.0), "used up", None, 101.0 + number)
     assert gate == first
-    assert shut(gate, LOGIN, turn("c", 12.0), "used up", 9000.0, 300.0).until == 9000.0, "a stated time counts"
+    assert shut(gate, LOGIN, turn("c", 12.0), "used up", 9000.0, 300.0) == first, "the nearer time counts"
+    assert shut(gate, LOGIN, turn("c", 12.0), "used up", 390.0, 300.0).until == 390.0
+
+
+def test_a_stated_time_counts_for_an_hour_until_another_family_has_met_the_limit():
+    month = 30 * 86400.0
+    gate = shut(None, LOGIN, turn(), "used up", month, 100.0)
+    assert gate.until == 3700.0
+    again = shut(gate, LOGIN, turn("b", 3700.0), "used up", month, 3701.0)
+    assert again.until == 7301.0
+    assert shut(gate, LOGIN, turn("b", 3700.0), "used up", month, 3701.0, is_confirmed=True).until == month
 
 
 def test_a_stated_time_counts_in_place_of_the_pause():
-    gate = shut(None, LOGIN, turn(), "used up", 5000.0, 100.0)
-    assert gate.until == 5000.0
-    assert "held until 1970-01-01T01:23:20.000Z: " in obstacle(gate, 399.0, "a", is_trying=False).text
+    gate = shut(None, LOGIN, turn(), "used up", 3000.0, 100.0)
+    assert gate.until == 3000.0
+    told = obstacle(gate, 399.0, "a", is_trying=False, blamed="lead")
+    assert "used up what it may, by a turn of lead; held until 1970-01-01T00:50:00.000Z: " in told.text
 
 
 def test_one_turn_tries_when_it_is_time():

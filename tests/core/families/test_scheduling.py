@@ -110,6 +110,8 @@ def test_those_begin_for_whom_there_is_room_and_one_alone_of_a_login_that_tries(
         Waiting("e", "e", Priority.HIGH, 5), Waiting("f", "f", Priority.HIGH, 6, Obstacle(ObstacleKind.CLONE, "not ready")),
     ]  # fmt: skip
     assert starts(waiting, {}, 9) == ["e", "a", "c", "d"]
+    blamed = [waiting[0]._replace(is_blamed=True), waiting[3]._replace(is_blamed=True)]
+    assert starts([blamed[0], *waiting[1:3], blamed[1]], {}, 9) == ["b", "c", "d"], "who shut it tries where no other can"
     assert starts(waiting, {"a": 1}, 9) == ["e", "b", "c", "d"], "its family's turn came longest ago"
     assert starts(waiting, {}, 3) == ["e", "a", "c"], "a turn that doesn't begin takes no room"
 

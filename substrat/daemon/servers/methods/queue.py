@@ -11,6 +11,7 @@ from substrat.daemon.servers.objects import gate_object, place_object
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from substrat.core.agents.records import Agent
     from substrat.core.families.account_gate import Gate
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
@@ -22,8 +23,18 @@ class QueueList(OperatorRequest, frozen=True):
     method: ClassVar[str] = "queue.list"
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        found = [(place, services.registry.get(place.agent)) for place in services.families.queue.places()]
-        rows = ((place_object(place, agent) for place, agent in some if agent is not None) for some in slices.sliced(found))
+        registry, gates = services.registry, services.families.gates
+        shut = gates.shut()
+
+        def blamed(agent: Agent) -> str | None:
+            gate = shut.get(gates.login_of(agent)) if shut else None
+            return registry.name_of(gate.blamed) if gate is not None else None
+
+        found = [(place, registry.get(place.agent)) for place in services.families.queue.places()]
+        rows = (
+            (place_object(place, agent, blamed(agent)) for place, agent in some if agent is not None)
+            for some in slices.sliced(found)
+        )
         return Encoded(await slices.encode_list(rows))
 
 
@@ -50,5 +61,6 @@ def _objects(services: Services, gates: Iterable[Gate]) -> list[dict[str, object
     for gate in gates:
         is_trying = services.families.gates.is_trying(gate)
         agent = services.registry.agent_of_turn(gate.trial) if gate.trial is not None and is_trying else None
-        found.append(gate_object(gate, agent.name if agent is not None else None))
+        blamed = services.registry.name_of(gate.blamed)
+        found.append(gate_object(gate, agent.name if agent is not None else None, blamed))
     return found
