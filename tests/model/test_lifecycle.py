@@ -45,8 +45,19 @@ BEGINNINGS = [
     [*FAMILY, ("turn ask", 1, None), ("wait all", 0, None)],
     [*FAMILY, ("wait all", 1, [2]), ("spawn child", 0, [1])],
     [*FAMILY, ("wait all", 1, [2]), ("turn result", 0, None), ("turn result", 1, None)],
-    [*FAMILY[:2], ("spawn child", 0, [1]), ("wait all", 0, [1, 2])], CHECKED, [*CHECKED, ("verdict failed", 0, None)],
+    [*FAMILY[:2], ("spawn child", 0, [1]), ("wait all", 0, [1, 2])],
+    [*FAMILY, ("spawn child", 0, None), ("wait all for ever", 1, [2]), ("wait all for ever", 0, [1, 3]),
+     ("turn result", 0, None), ("turn result", 0, None), ("request suspend", 2, None), ("turn gone", 0, None),
+     ("turn result", 0, None)],
+    CHECKED, [*CHECKED, ("verdict failed", 0, None)],
+    [*CHECKED, ("message request", 0, 1), ("verdict broken", 0, None)],
+    [*CHECKED, ("spawn child", 0, [1]), ("request interrupt", 1, None)],
+    [*CHECKED, ("request send with a prompt", 1, None), ("verdict failed", 0, None)],
+    [*CHECKED, ("verdict failed", 0, None), ("request interrupt", 1, None), ("turn gone", 1, None),
+     ("request send with a prompt", 1, None), ("turn result", 1, None), ("verdict failed", 0, None)],
     [*CHECKED[:2], ("spawn child", 0, [1]), ("wait all", 0, [1]), ("turn result", 1, None)],
+    [*CHECKED[:2], ("message request", 0, 1), ("turn inbox", 1, None), ("turn complete", 1, None),
+     ("turn result", 1, None), ("verdict failed", 0, None), ("turn result", 1, None)],
 ]  # fmt: skip
 """The beginnings of walks: few would come to a wait without."""
 
@@ -195,7 +206,7 @@ class Lifecycle(RuleBasedStateMachine):
                 case "spawn", _, kind:
                     self.spawn(kind=kind, index=index, needs=others)
                 case "wait", _, mode:
-                    self.wait(index=index, others=others, mode=mode, timed=True)
+                    self.wait(index=index, others=others, mode=mode.split()[0], timed="for ever" not in mode)
                 case "message", _, intent:
                     self.message(sender=index, index=others, intent=intent)
                 case "turn" | "request" as rule, _, kind:

@@ -144,10 +144,7 @@ def obstacle(gate: Gate, now: float, agent: str, *, is_trying: bool, blamed: str
     if is_trying:
         text = "the account has used up what it may, and another turn tries whether it may go on: this one waits for that"
         return Obstacle(ObstacleKind.ACCOUNT, text)
-    # Without a time of the program's own, the gate was shut for as long as so many failures in a row take.
-    is_stated = gate.until != gate.shut_at + pause(gate.failures)
-    when = f"held until {timestamp(gate.until)}" if is_stated else f"no time stated, next try {timestamp(gate.until)}"
     then = "one turn of its login tries then, `substratctl queue --try` lets one try now"
     whose = f", by a turn of {blamed}" if blamed is not None else ""
-    text = f"the account has used up what it may{whose}; {when}: {then}"
+    text = f"the account has used up what it may{whose}; held until {timestamp(gate.until)}: {then}"
     return Obstacle(ObstacleKind.ACCOUNT, text, gate.until)

@@ -1,4 +1,4 @@
-"""What a check of merged work has said: whether it passed, in a sentence, and its last lines. Pure."""
+"""The outcome of a check, of merged work or of a turn's: whether it passed, in a sentence, and its last lines. Pure."""
 
 from __future__ import annotations
 

@@ -94,17 +94,13 @@ def held(store: Store, turn: Turn, check: TurnCheck | None) -> Turn | None:
     if turn.number == 1:
         return None
     is_retry = check is not None and check.state is CheckState.AGAIN and check.turn == turn.number - 1
-    tasks = (item for item in store.items_of_turn(turn.id) if item.kind is not ItemKind.MESSAGE or _asks(item))
-    if not is_retry and any(tasks):
+    items = store.items_of_turn(turn.id)
+    if not is_retry and any(item.kind is not ItemKind.MESSAGE or item.intent is Intent.REQUEST for item in items):
         return None
     (before,) = store.turns_after(turn.agent, turn.number - 2, 1)
     if not before.unsettled and store.open_requests(turn.agent):
         return None  # one that it has taken from its inbox: those of before are settled
     return before if before.completion in {Completion.SUCCEEDED, Completion.FAILED} else None
-
-
-def _asks(item: Item) -> bool:
-    return item.intent is Intent.REQUEST
 
 
 def asker(registry: Registry, turn: Turn) -> tuple[str, str]:

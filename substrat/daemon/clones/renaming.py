@@ -164,13 +164,20 @@ class Renaming:
 
 def check_between_turns(registry: Registry, agent: Agent, why: str, check_unused: Callable[[Agent], None]) -> None:
     """Raise `Refused` while an agent runs a turn, or something is done to its clone; `why` a turn is in the way."""
+    check_at_rest(agent, why)
     name = agent.name
-    if agent.phase in LIVE_PHASES:
-        raise Refused(f"{name} runs a turn, {why}: `substratctl suspend {name}` first")
-    if agent.phase is Phase.CHECKING:
-        raise Refused(f"the check of {name} is still to come: wait for its verdict, or `substratctl suspend {name}` first")
     check_unused(agent)
     if agent.clone is not None and agent.clone.stage in PREPARING and agent.phase != Phase.ENDED:
         raise Refused(f"the clone of {name} is just being made: try again in a moment")
     if any(landing.agent == agent.id for landing in registry.store.open_landings()):
         raise Refused(f"work of {name} is just being landed: try again in a moment")
+
+
+def check_at_rest(agent: Agent, why: str = "") -> None:
+    """Raise `Refused` while an agent runs a turn or is checked; `why` a turn is in the way."""
+    name = agent.name
+    if agent.phase in LIVE_PHASES:
+        how = "is frozen in" if agent.phase is Phase.FROZEN else "runs"
+        raise Refused(f"{name} {how} a turn{why and f', {why}'}: `substratctl suspend {name}` first")
+    if agent.phase is Phase.CHECKING:
+        raise Refused(f"the check of {name} is still to come: wait for its verdict, or `substratctl suspend {name}` first")

@@ -15,13 +15,14 @@ import attrs
 import structlog
 
 from sandbox.spec import Bind
-from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
+from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces import clone_pruning as decisions
 from substrat.core.workspaces.clone_life import CloneEvent, step
 from substrat.core.workspaces.clones import Stage
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.clones.git_sandbox import clone_program, said
+from substrat.daemon.clones.renaming import check_at_rest
 from substrat.daemon.clones.repository import NOTHING
 from substrat.daemon.sandboxes import clone_mounts
 from substrat.daemon.state.events import DaemonEvent
@@ -199,13 +200,8 @@ class Restoring:
 
 def _check(agent: Agent) -> None:
     """Raise `Refused` if an agent's clone can't be put back now."""
-    name, clone = agent.name, agent.clone
-    if agent.phase in LIVE_PHASES:
-        how = "is frozen in" if agent.phase == Phase.FROZEN else "is running"
-        raise Refused(f"{name} {how} a turn: `substratctl suspend {name}` first")
-    if agent.phase is Phase.CHECKING:
-        raise Refused(f"the check of {name} is still to come: wait for its verdict, or `substratctl suspend {name}` first")
+    check_at_rest(agent)
     if agent.phase == Phase.ENDED:
-        raise Refused(f"{name} has ended: `substratctl checkout {name} DIR` shows its work")
-    if clone is not None:
-        step(clone, CloneEvent.RESTORE)  # it may refuse
+        raise Refused(f"{agent.name} has ended: `substratctl checkout {agent.name} DIR` shows its work")
+    if agent.clone is not None:
+        step(agent.clone, CloneEvent.RESTORE)  # it may refuse

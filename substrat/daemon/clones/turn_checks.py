@@ -87,10 +87,11 @@ class TurnChecks:
         try:
             with self._scopes[agent.id]:
                 verdict = await self._verdict(agent, check)
-                await until_stored(partial(self._checks.judge, agent.id, check.turn, verdict))
-        except Exception:
-            log.exception("a verdict can't be recorded", agent=agent.name)
-            await trio.sleep(_PAUSE)
+                try:
+                    await until_stored(partial(self._checks.judge, agent.id, check.turn, verdict))
+                except Exception:
+                    log.exception("a verdict can't be recorded", agent=agent.name)
+                    await trio.sleep(_PAUSE)
         finally:
             del self._scopes[agent.id]
             self._checks.over(agent.id)

@@ -78,6 +78,7 @@ class Families:
         """Take up the turns and needs that an earlier daemon left, then admit agents from now on."""
         self._registry.take_up()
         self.needs.look_at_all()
+        self._reports.look_at_all()
         self.admission.open()
         self._registry.admit()
 

@@ -10,12 +10,15 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
 from substrat.core.agents import excerpts, prompts, turn_check
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind, Outcome, by_agent
 from substrat.core.agents.stop_reason import SUSPENDED
 from substrat.core.families import results
 from substrat.daemon.agents import turn_prompts
+from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.waits import Waits
+
+log = structlog.get_logger("substrat.reports")
 
 _AT_WORK = RUNNING_PHASES | {Phase.QUEUED, Phase.CHECKING}
 
@@ -114,13 +119,30 @@ class Reports:
         # Also of those above: one that waits for an agent goes on no more than that one does.
         above = dict.fromkeys(one for agent in (*at_rest, *removed) for one in self._registry.lineage(agent)[1:])
         for parent in map(self._registry.get, above):
-            if parent is None or parent.phase in {Phase.ENDING, Phase.ENDED}:
+            if parent is not None and self._is_to_wake(parent):
+                self._wake(change, parent)
+
+    def look_at_all(self) -> None:
+        """Wake the parents whose last children are gone without a change, because their records couldn't be read."""
+        for agent_id in self._store.agents_with_gathered(SYSTEM):
+            parent = self._registry.get(agent_id)
+            if parent is None or not self._is_to_wake(parent):
                 continue
-            children = [one.id for one in self._registry.children(parent.id)]
-            if len(self._waits.finished(children) | self._waits.held(children)) < len(children):
-                continue
-            if gathered := self._store.start_turn_with_gathered(parent.id, SYSTEM):
-                change.step(replace(parent, waiting=parent.waiting + gathered), Event.MAIL)
+            try:
+                with self._registry.change("children gone") as change:
+                    self._wake(change, parent)
+            except StorageFailed as problem:
+                log.error("reports not told", agent=parent.name, reason=problem.message)  # noqa: TRY400 - it says it all
+
+    def _is_to_wake(self, parent: Agent) -> bool:
+        if parent.phase in {Phase.ENDING, Phase.ENDED}:
+            return False
+        children = [one.id for one in self._registry.children(parent.id)]
+        return len(self._waits.finished(children) | self._waits.held(children)) == len(children)
+
+    def _wake(self, change: Change, parent: Agent) -> None:
+        if gathered := self._store.start_turn_with_gathered(parent.id, SYSTEM):
+            change.step(replace(parent, waiting=parent.waiting + gathered), Event.MAIL)
 
     def _words(self, agent: Agent, turn: Turn, reply_to: int | None, question: Item | None) -> str:
         outcome = results.outcome_of(turn, (), question, refused=turn_check.refusal(agent.checked, turn))

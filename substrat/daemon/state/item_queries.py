@@ -172,6 +172,14 @@ class ItemQueries(Database):
             (agent_id, sender),
         ).rowcount
 
+    def agents_with_gathered(self, sender: str) -> list[str]:
+        """Return the agents for which a sender's messages wait that start no turn."""
+        return [
+            agent for (agent,) in self._db.execute(
+                f"SELECT DISTINCT agent FROM items WHERE {_WAITS} AND sender = ? AND NOT starts_turn", (sender,)
+            )
+        ]  # fmt: skip
+
     def unread_by_sender(self, agent_id: str) -> dict[str, int]:
         """Count the items that wait for an agent, by the names of their senders."""
         return dict(

@@ -66,7 +66,7 @@ def test_one_turn_tries_when_it_is_time():
     assert not may_try(gate, 399.0, is_trying=False)
     assert may_try(gate, 400.0, is_trying=False)
     assert not may_try(gate, 400.0, is_trying=True)
-    assert "no time stated, next try 1970-01-01T00:06:40.000Z: " in obstacle(gate, 399.0, "a", is_trying=False).text
+    assert "held until 1970-01-01T00:06:40.000Z: " in obstacle(gate, 399.0, "a", is_trying=False).text
     assert obstacle(gate, 399.0, "a", is_trying=False).until == 400.0
     assert "another turn tries" in obstacle(gate, 500.0, "a", is_trying=True).text
     assert obstacle(gate, 500.0, "a", is_trying=False) is None

@@ -219,6 +219,16 @@ def test_who_waits_for_one_that_a_person_holds_holds_nothing_back_either(lead):
     assert "a (idle): turn 1, not done, it waits for leaf" in wait(lead, "a", "b")
 
 
+def test_a_child_whose_record_is_damaged_keeps_no_report_of_another_from_its_parent(lead):
+    lead.finish("lead")
+    lead.finish("b", "result of b")
+    assert lead.turn("lead").number == 1
+    lead.store._db.execute("UPDATE agents SET phase = 'nonsense' WHERE name = 'a'")
+    lead.restart()
+    assert (lead.state("lead"), lead.turn("lead").number) == ("running", 2)
+    assert "> result of b" in lead.prompt("lead")
+
+
 def test_a_wait_survives_suspending_and_freezing(lead):
     wait(lead, "a")
     lead.supervisor.suspend("lead")
