@@ -57,7 +57,8 @@ BEGINNINGS = [
      ("request send with a prompt", 1, None), ("turn result", 1, None), ("verdict failed", 0, None)],
     [*CHECKED[:2], ("spawn child", 0, [1]), ("wait all", 0, [1]), ("turn result", 1, None)],
     [*CHECKED[:2], ("message request", 0, 1), ("turn inbox", 1, None), ("turn complete", 1, None),
-     ("turn result", 1, None), ("verdict failed", 0, None), ("turn result", 1, None)],
+     ("turn result", 1, None), ("verdict failed", 0, None), ("turn result", 1, None), ("verdict passed", 0, None),
+     ("turn result", 0, None)],
 ]  # fmt: skip
 """The beginnings of walks: few would come to a wait without."""
 
