@@ -57,6 +57,8 @@ _PACKAGES = (
     "/etc/ssl/certs", "/etc/pki/tls/certs",
 )  # fmt: skip
 
+_LOOKED_IN = ("/", *sorted({os.path.dirname(f"/etc/{name}") for name in _ETC}))
+
 
 @dataclass(frozen=True, slots=True)
 class Bubblewrap:
@@ -106,12 +108,8 @@ class Filtered:
     obstacle: Obstacle | None = None
 
 
-def system_mounts(covered: tuple[str, ...] = ()) -> tuple[Mount, ...]:
-    """Return the mounts that show the operating system's programs and libraries read-only.
-
-    Args:
-        covered: the paths in them to hide, as `sandbox.unreadable` lists them; one that is gone by now needs no cover.
-    """
+def system_mounts() -> tuple[Mount, ...]:
+    """Return the mounts that show the operating system's programs and libraries read-only."""
     mounts: list[Mount] = [Bind("/usr", "/usr")]
     for path in _SYSTEM_DIRS:
         if os.path.islink(path):
@@ -119,8 +117,12 @@ def system_mounts(covered: tuple[str, ...] = ()) -> tuple[Mount, ...]:
         elif os.path.isdir(path):
             mounts.append(Bind(path, path))
     mounts += [Bind(f"/etc/{name}", f"/etc/{name}", optional=True) for name in _ETC if os.path.exists(f"/etc/{name}")]
-    mounts += [Covered(path, directory=os.path.isdir(path)) for path in covered if os.path.lexists(path)]
     return tuple(mounts)
+
+
+def covers(paths: tuple[str, ...]) -> tuple[Mount, ...]:
+    """Return the mounts that hide parts of the system, as `sandbox.unreadable` lists them; what is gone needs none."""
+    return tuple(Covered(path, directory=os.path.isdir(path)) for path in paths if os.path.lexists(path))
 
 
 def proc_covers() -> tuple[Covered, ...]:
@@ -139,15 +141,27 @@ def proc_covers() -> tuple[Covered, ...]:
     return tuple(found)
 
 
-def system_roots() -> tuple[str, ...]:
-    """Return the directories that `system_mounts` binds, for `sandbox.unreadable` to look through."""
-    return tuple(mount.target for mount in system_mounts() if isinstance(mount, Bind))
+def roots(mounts: tuple[Mount, ...]) -> tuple[str, ...]:
+    """Return the files and directories that some of `system_mounts` bind."""
+    return tuple(mount.target for mount in mounts if isinstance(mount, Bind))
 
 
-def system_signature() -> tuple[tuple[str, int, int], ...]:
+Times = tuple[tuple[str, int, int], ...]
+
+
+def system_signature() -> Times:
     """Return a value that changes when programs are installed or removed: times of packages' lists and of directories."""
+    return _times(_PACKAGES)
+
+
+def mounts_signature() -> Times:
+    """Return a value that changes when `system_mounts` may: times of the directories in which it looks for names."""
+    return _times(_LOOKED_IN)
+
+
+def _times(paths: tuple[str, ...]) -> Times:
     found = []
-    for path in _PACKAGES:
+    for path in paths:
         try:
             now = os.stat(path)
         except OSError:

@@ -179,9 +179,9 @@ class Chats:
             chats = await self._look(os.path.realpath, os.path.dirname(folder))
             mounts += (Bind(os.path.join(chats, os.path.basename(folder)), _CHATS, held=True),)
         preparer = self._sandboxes.preparer
-        unreadable = await preparer.unreadable.paths()
+        system = await preparer.unreadable.system_mounts()
         files, bubblewrap = self._files, await preparer.machine.find_bubblewrap()
-        done = await oneshot.run(files, bubblewrap, command, mounts, "/", unreadable=unreadable)
+        done = await oneshot.run(files, bubblewrap, command, mounts, "/", system=system)
         if done.status != 0:
             said = done.errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
             where = folder or next(iter(own.values()))

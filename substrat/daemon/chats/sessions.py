@@ -292,8 +292,8 @@ class Sessions:
         )
         try:
             preparer = self._sandboxes.preparer
-            bubblewrap, unreadable = await preparer.machine.find_bubblewrap(), await preparer.unreadable.paths()
-            done = await oneshot.run(self._state.files, bubblewrap, command, mounts, "/", unreadable=unreadable)
+            bubblewrap, system = await preparer.machine.find_bubblewrap(), await preparer.unreadable.system_mounts()
+            done = await oneshot.run(self._state.files, bubblewrap, command, mounts, "/", system=system)
         except WorkspaceUnusable as problem:
             raise NotMoved(problem.message) from None
         if done.status:

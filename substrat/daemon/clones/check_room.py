@@ -299,10 +299,10 @@ class CheckRoom:
         memory = host.memory(config.sandbox.memory) if config.sandbox.process_memory else None
         limits = host.limits(config.sandbox.open_files, config.sandbox.processes, memory)
         try:
-            unreadable = await self._sandboxes.preparer.unreadable.paths()
+            system = await self._sandboxes.preparer.unreadable.system_mounts()
             done = await oneshot.run(
                 self._state.files, bubblewrap, line, mounts, workdir,
-                unreadable=unreadable, seconds=seconds, limits=limits, variables=variables, tail=_TAIL,
+                system=system, seconds=seconds, limits=limits, variables=variables, tail=_TAIL,
             )  # fmt: skip
         except TookTooLong as late:
             return None, late.output

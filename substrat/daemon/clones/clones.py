@@ -65,7 +65,7 @@ class Clones:
     ) -> None:
         registry, layout, preparer = state.registry, state.layout, sandboxes.preparer
         check_workspace, protector = sandboxes.checks.check_workspace, preparer.protector
-        git = GitSandbox(state.files, preparer.machine.find_bubblewrap, preparer.unreadable.paths)
+        git = GitSandbox(state.files, preparer.machine.find_bubblewrap, preparer.unreadable.system_mounts)
         self.repositories = repositories = Repositories(git, lambda: protector.borrowing)
         self.wishes = CloneWishes(registry, repositories, layout.trees, check_workspace)
         self.keeping = keeping = Keeping(registry, repositories, layout, sandboxes.user.home)

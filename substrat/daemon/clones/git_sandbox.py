@@ -44,8 +44,7 @@ class GitSandbox:
 
     files: Files
     _find_bubblewrap: Callable[[], Awaitable[Bubblewrap]]
-    _unreadable: Callable[[], Awaitable[tuple[str, ...]]]
-    """Returns the paths of the operating system that are hidden."""
+    _system_mounts: Callable[[], Awaitable[tuple[Mount, ...]]]
 
     async def run(
         self,
@@ -68,12 +67,12 @@ class GitSandbox:
             WorkspaceUnusable: a mount's source has become a link, or doesn't answer.
         """
         bubblewrap = await self._find_bubblewrap()
-        unreadable = await self._unreadable()
+        system = await self._system_mounts()
         limits = host.helper_limits(int(seconds) + 1, memory=_MEMORY, file_bytes=file_bytes)
         # A submodule's `core.worktree` names a directory that isn't shown, and git would end for that.
         given = {**({"GIT_WORK_TREE": "/"} if variables and "GIT_DIR" in variables else {}), **(variables or {})}
         return await oneshot.run(
-            self.files, bubblewrap, command, mounts, workdir, unreadable=unreadable, seconds=seconds, limits=limits,
+            self.files, bubblewrap, command, mounts, workdir, system=system, seconds=seconds, limits=limits,
             variables={**_ALONE, **tame_git.variables(tame_git.AGENTS), **given}, outlives=outlives,
         )  # fmt: skip
 

@@ -44,7 +44,7 @@ async def forget_size(
     workspace: str,
     path: str,
     protected: ProtectedPaths,
-    unreadable: tuple[str, ...] = (),
+    system: tuple[Mount, ...] | None = None,
 ) -> None:
     """Make git look at a tracked file's content again instead of at the size it remembers.
 
@@ -60,7 +60,7 @@ async def forget_size(
         workspace: the workspace.
         path: the file, from there.
         protected: the workspace's protected paths; their placeholders still exist.
-        unreadable: the paths of the operating system that it doesn't see.
+        system: the mounts of the operating system; None: with nothing hidden.
     """
     git = os.path.join(workspace, ".git")
     if git not in protected.pinned or not await files.run(workspace, _may_have_noted, git, os.path.join(workspace, path)):
@@ -69,7 +69,7 @@ async def forget_size(
     try:
         done = await oneshot.run(
             files, bubblewrap, command, tuple(_mounts(workspace, git, protected)), workspace,
-            unreadable=unreadable, seconds=_INDEX_PATIENCE_S, variables=TAME,
+            system=system, seconds=_INDEX_PATIENCE_S, variables=TAME,
         )  # fmt: skip
     except SandboxFailed as problem:
         log.info("git wasn't asked", reason=problem.message)

@@ -19,12 +19,12 @@ from substrat.daemon.workspaces.git_programs import LONGEST_CONFIG, MOST_FILES
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from sandbox.spec import Mount
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.git_config import Setting
-    from substrat.daemon.agents.registry import Registry
-    from substrat.daemon.kernel.files import Files
+    from substrat.daemon.agents.state import State
     from substrat.daemon.workspaces.user import User
 
 _LONGEST_RULES = 1 << 20
@@ -90,17 +90,17 @@ class PersonGitReader:
     """Reads the configuration for one daemon's agents.
 
     Args:
-        registry: the agents.
-        files: reads it; a link of the person's may lead into a workspace.
+        state: the agents; its workers read the configuration, in which a link may lead into a workspace.
         user: whose configuration it is.
-        environ: the daemon's own environment.
+        system_mounts: returns the mounts of the operating system.
     """
 
-    def __init__(self, registry: Registry, files: Files, user: User, environ: dict[str, str]) -> None:
-        self._registry = registry
-        self._files = files
+    def __init__(self, state: State, user: User, system_mounts: Callable[[], tuple[Mount, ...]]) -> None:
+        self._registry = state.registry
+        self._files = state.files
+        self._system_mounts = system_mounts
         self._home = user.home
-        self._config_home = environ.get("XDG_CONFIG_HOME")
+        self._config_home = state.environ.get("XDG_CONFIG_HOME")
 
     async def read(self, agent: Agent) -> PersonGit:
         """Read it for an agent; for a private clone with the filters of the repository that it is of."""
@@ -109,7 +109,7 @@ class PersonGitReader:
         written = tuple({path: None for claim in claims for path in (*claim.writable, *claim.git)})
         given = self._registry.config.agent
         # A clone's work is kept in a sandbox that shows no more than these.
-        roots = (*host.system_roots(), *map(os.path.realpath, (*given.bind_ro, *given.path)))
+        roots = (*host.roots(self._system_mounts()), *map(os.path.realpath, (*given.bind_ro, *given.path)))
         visible = Visible(roots, (*given.path, *build_spec.PATH.split(":")), self._home)
         git_dir = agent.clone.git_dir if agent.clone is not None else None
         return await self._files.run(git_dir or self._home, read, self._home, self._config_home, written, visible, git_dir)

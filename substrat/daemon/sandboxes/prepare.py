@@ -78,7 +78,7 @@ class PreparedSandbox(NamedTuple):
         found: findings that a person must look at.
         network_mode: how it comes by its `filtered` network, if it has one.
         chat: the directory of the agent's session among the user's chats, if it is there.
-        unreadable: the paths of the operating system that are hidden.
+        system: the mounts of the operating system.
         workspace: which directory the agent's workspace was when it was checked; None for a clone.
         lent: the mounts that show what the agent's clone borrows.
         further: mounts that only this sandbox has.
@@ -92,7 +92,7 @@ class PreparedSandbox(NamedTuple):
     found: tuple[Found, ...]
     network_mode: NetworkMode | None = None
     chat: str | None = None
-    unreadable: tuple[str, ...] = ()
+    system: tuple[Mount, ...] = ()
     workspace: checking.DirectoryId | None = None
     lent: tuple[Mount, ...] = ()
     further: tuple[Mount, ...] = ()
@@ -127,7 +127,7 @@ class SandboxPreparer:
         self.protector = WorkspaceProtector(registry, state.files, layout, user, environ)
         # In the user's own runtime directory, not this daemon's: the list is the same for all daemons of the machine.
         self.unreadable = UnreadablePaths(_unreadable_note(environ))
-        self.person = PersonGitReader(registry, state.files, user, environ)
+        self.person = PersonGitReader(state, user, self.unreadable.with_all_paths)
         self._bundles: tuple[str, ...] = ()
         self._writing = trio.Lock()
         self._left_out: dict[program.Program, frozenset[str]] = {}
@@ -175,10 +175,10 @@ class SandboxPreparer:
         chat = await self._state.files.run(self._chats, chat_places.shared_chat, self._user, agent_dir, agent)
         await self._generate(agent, agent_dir, found, chat)
         await trio.to_thread.run_sync(self._make_shared, agent)
-        unreadable = await self.unreadable.paths()
+        system = await self.unreadable.system_mounts()
         prepared = PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
-            notes=(), found=(), network_mode=mode, chat=chat, unreadable=unreadable,
+            notes=(), found=(), network_mode=mode, chat=chat, system=system,
             lent=await self.lent_to(agent),
         )  # fmt: skip
         spec = self._spec(prepared)
@@ -230,7 +230,7 @@ class SandboxPreparer:
         lent = await self.lent_to(agent)
         found, unprotected = await self.protector.protect(agent, holder)
         python = program.find_python()[0]
-        unreadable = await self.unreadable.paths()
+        system = await self.unreadable.system_mounts()
         person = await self.person.read(agent)
         own_dir = self._state.layout.agent(agent.id)  # a command's `agent_dir` is another one
         chat = await files.run(self._chats, chat_places.make_ready, self._user, own_dir, agent)
@@ -248,7 +248,7 @@ class SandboxPreparer:
             notes.append(("workspace:left-out", left_out))
         return PreparedSandbox(
             agent, agent_dir, bubblewrap, found,
-            notes=tuple(notes), found=unprotected, network_mode=mode, chat=chat, unreadable=unreadable,
+            notes=tuple(notes), found=unprotected, network_mode=mode, chat=chat, system=system,
             workspace=identity_of if agent.clone is None else None, lent=lent,
         )  # fmt: skip
 
@@ -324,7 +324,7 @@ class SandboxPreparer:
         agent = prepared.agent
         agent_program = program.find(self._config.binary_of(agent.settings.program), of=program_of(agent))
         python, python_needs = program.find_python()
-        system = (*host.system_mounts(prepared.unreadable), *self.unreadable.proc_mounts)
+        system = (*prepared.system, *self.unreadable.proc_mounts)
         facts = build_spec.HostFacts(
             user=self._user,
             program=agent_program,

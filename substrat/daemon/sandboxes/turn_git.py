@@ -55,9 +55,9 @@ class TurnGit:
         elif before.compared is None or not (git_dirs or await self._has_repository(agent.workspace)):
             return []
         lent = await self._preparer.lent_to(agent)
-        hidden = await self._preparer.unreadable.paths()
+        system = await self._preparer.unreadable.system_mounts()
         return await unfiltered.find(
-            self._files, bubblewrap, agent, since, filters, git_dirs=git_dirs, lent=lent, unreadable=hidden
+            self._files, bubblewrap, agent, since, filters, git_dirs=git_dirs, lent=lent, system=system
         )
 
     async def _has_repository(self, workspace: str) -> bool:
@@ -74,7 +74,7 @@ class TurnGit:
             mcp = os.path.join(CURSOR.places.workspace, CURSOR.places.mcp)
             try:
                 await git.forget_size(
-                    self._files, bubblewrap, agent.workspace, mcp, left, await self._preparer.unreadable.paths()
+                    self._files, bubblewrap, agent.workspace, mcp, left, await self._preparer.unreadable.system_mounts()
                 )
             except (SubstratError, OSError) as problem:
                 log.info("git's index stays as it is", agent=agent.name, reason=str(problem))

@@ -50,7 +50,7 @@ async def find(
     *,
     git_dirs: tuple[str, ...],
     lent: tuple[Mount, ...],
-    unreadable: tuple[str, ...],
+    system: tuple[Mount, ...],
 ) -> list[Found]:
     """Return findings about files that were committed or staged since a commit without a filter.
 
@@ -64,7 +64,7 @@ async def find(
         filters: the filters that its sandbox didn't have.
         git_dirs: the git directories elsewhere that its repository is in.
         lent: the mounts that show what its clone borrows.
-        unreadable: the paths of the operating system that aren't seen.
+        system: the mounts of the operating system.
 
     Raises:
         SandboxFailed: git couldn't be asked.
@@ -76,7 +76,7 @@ async def find(
     async def ask(script: str, *words: str) -> bytes:
         command = ("/bin/sh", "-c", script, "sh", *words)
         done = await oneshot.run(
-            files, bubblewrap, command, mounts, top, unreadable=unreadable, seconds=_PATIENCE_S, variables=TAME
+            files, bubblewrap, command, mounts, top, system=system, seconds=_PATIENCE_S, variables=TAME
         )
         if done.status:
             raise SandboxFailed(done.errors.decode("utf-8", "replace").strip()[:200])

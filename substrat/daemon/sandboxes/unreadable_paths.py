@@ -58,6 +58,22 @@ class UnreadablePaths:
         self.proc_mounts: tuple[Mount, ...] = ()
         """The mounts that hide the machine's own facts in `/proc`, as of the last walk."""
         self._wanted = trio.Event()
+        self._mounts: tuple[Mount, ...] = ()
+        self._mounts_signature: host.Times = ()
+
+    def with_all_paths(self) -> tuple[Mount, ...]:
+        """Return the operating system's mounts, kept until one of its directories changes: a turn asks several times."""
+        if (signature := host.mounts_signature()) != self._mounts_signature:
+            self._mounts, self._mounts_signature = host.system_mounts(), signature
+        return self._mounts
+
+    async def system_mounts(self) -> tuple[Mount, ...]:
+        """Return the mounts of the operating system without the paths; waits while these aren't known.
+
+        Raises:
+            SandboxFailed: they can't be listed, or are too many.
+        """
+        return (*self.with_all_paths(), *host.covers(await self.paths()))
 
     async def paths(self) -> tuple[str, ...]:
         """Return the paths; waits while they aren't known.
@@ -90,7 +106,8 @@ class UnreadablePaths:
 
     async def _find(self, believed: float) -> None:
         signature = host.system_signature()
-        roots, self.proc_mounts = await trio.to_thread.run_sync(lambda: (host.system_roots(), host.proc_covers()))
+        system, self.proc_mounts = await trio.to_thread.run_sync(lambda: (host.system_mounts(), host.proc_covers()))
+        roots = host.roots(system)
         key = hashlib.sha256(repr(signature).encode()).hexdigest()[:32]
         found: Sequence[str] | None = None
         if self._paths is None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import trio
 
+from sandbox import host
 from substrat.core.programs.cursor.command_line import chats_folder
 from substrat.daemon.chats.reader import Chats
 from substrat.errors import SandboxFailed, SessionDamaged, SessionMissing
@@ -33,10 +34,11 @@ def chats(tmp_path, bubblewrap):
     async def find():
         return bubblewrap
 
-    async def paths():
-        return ()
+    async def system_mounts():
+        return host.system_mounts()
 
-    preparer = SimpleNamespace(machine=SimpleNamespace(find_bubblewrap=find), unreadable=SimpleNamespace(paths=paths))
+    unreadable = SimpleNamespace(system_mounts=system_mounts)
+    preparer = SimpleNamespace(machine=SimpleNamespace(find_bubblewrap=find), unreadable=unreadable)
     user = SimpleNamespace(home=str(tmp_path), place=lambda path: str(tmp_path / path))
     sandboxes: Any = SimpleNamespace(user=user, preparer=preparer)
     sessions: Any = SimpleNamespace(own_chats=lambda _workspace: {})
