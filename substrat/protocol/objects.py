@@ -272,6 +272,7 @@ class GateObject(TypedDict):
     """A login whose turns are held, because its account has used up what it may."""
 
     login: str
+    model: str | None
     since: str
     until: str
     failures: int

@@ -75,6 +75,7 @@ def _held(gate: Mapping[str, object]) -> str:
     often = "" if failures == 1 else f", {output.text_of(failures)} times in a row"
     trying = gate.get("trying")
     now = f"{output.text_of(trying)} tries now" if trying else f"held until {output.local(gate.get('until'))}"
-    blamed = output.text_of(gate.get("blamed"), "")
-    whose = f" ({blamed}; `substratctl set NAME model=…` lets another model try)" if blamed else ""
-    return f"{login}: {now}{often}; {output.one_line(str(gate.get('reason')))}{whose}"
+    blamed, model = output.text_of(gate.get("blamed"), ""), output.text_of(gate.get("model"), "")
+    which, remedy = (f"{login} with the model {model}", "`substratctl set NAME model=…`") if model else (login, "")
+    notes = "; ".join(filter(None, (blamed, remedy and f"{remedy} goes on with another")))
+    return f"{which}: {now}{often}; {output.one_line(str(gate.get('reason')))}{notes and f' ({notes})'}"

@@ -1,13 +1,14 @@
 """Decides when turns of an account begin that has used up what it may. Pure.
 
 A *login* is an agent program and the hash of its account or key. A turn that fails because of the account's usage limit
-shuts the gate of its login: no turn of it begins until the time that the program has stated, else for 5, 10, 20 … 60
-minutes. An agent can have its program say what it wants, so a stated time counts for an hour at most, until an agent of
-another family has met the limit too; of several stated times the nearest counts. Then one turn, the *trial*, begins alone,
-of another agent than the one that has shut the gate where one waits. When it calls a tool or succeeds the gate opens, and
-the others begin one after the other within some seconds, each at a time of its own; if the trial meets the limit again the
-gate stays shut, for longer; if it ends otherwise it has shown nothing, and another one may try. Without that, each of a
-hundred agents would fail with the same limit, one after the other.
+shuts the gate of its login, for its model alone until a turn of a second model has met the limit too: vendors have
+limits of single models, and the remedy is another one. No turn behind the gate begins until the time that the program
+has stated, else for 5, 10, 20 … 60 minutes. An agent can have its program say what it wants, so a stated time counts
+for an hour at most, until an agent of another family has met the limit too; of several stated times the nearest counts.
+Then one turn, the *trial*, begins alone, of another agent than the one that has shut the gate where one waits. When it
+calls a tool or succeeds the gate opens, and the others begin one after the other within some seconds, each at a time of
+its own; if the trial meets the limit again the gate stays shut, for longer; if it ends otherwise it has shown nothing,
+and another one may try. Without that, each of a hundred agents would fail with the same limit, one after the other.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Gate:
         failures: how many turns in a row, each begun after the one before had shut the gate, have met the limit; 0: it has
             opened at `shut_at`, and the last of those that waited may begin at `until`.
         trial: the id of the turn that tries, if one does.
+        model: the model whose turns it holds; None: all of the login's.
     """
 
     login: str
@@ -53,11 +55,16 @@ class Gate:
     until: float
     failures: int = 1
     trial: str | None = None
+    model: str | None = None
 
     @property
     def is_shut(self) -> bool:
         """Whether no turn but a trial may begin."""
         return self.failures > 0
+
+    def holds(self, model: str | None) -> bool:
+        """Say whether it holds the turns of a model; None: the model of an earlier version's turn, which isn't known."""
+        return self.model is None or model is None or self.model == model
 
 
 def pause(failures: int) -> float:
@@ -83,10 +90,15 @@ def shut(
     """
     if stated is not None and not is_confirmed:
         stated = min(stated, now + LONGEST_S)
+    if gate is not None and not gate.holds(turn.model):
+        # Of two times that lie ahead the nearer counts.
+        ends = [at for at in (gate.until, stated) if at is not None and at > now]
+        return replace(gate, model=None, until=min(ends, default=now + pause(gate.failures)))
     if gate is not None and gate.trial != turn.id and turn.started_at < gate.shut_at:
         return replace(gate, until=min(gate.until, stated)) if stated is not None else gate
     failures = gate.failures + 1 if gate is not None else 1
-    return Gate(login, turn.agent, reason, now, stated if stated is not None else now + pause(failures), failures)
+    until = stated if stated is not None else now + pause(failures)
+    return Gate(login, turn.agent, reason, now, until, failures, model=gate.model if gate is not None else turn.model)
 
 
 def after_other_end(gate: Gate, turn: Turn, *, succeeded: bool) -> Gate | None:
@@ -97,7 +109,7 @@ def after_other_end(gate: Gate, turn: Turn, *, succeeded: bool) -> Gate | None:
         turn: the turn.
         succeeded: whether it succeeded.
     """
-    is_newer = gate.trial == turn.id or turn.started_at >= gate.shut_at
+    is_newer = gate.trial == turn.id or (gate.holds(turn.model) and turn.started_at >= gate.shut_at)
     if succeeded and is_newer:
         return None
     return replace(gate, trial=None) if gate.trial == turn.id else gate
@@ -145,6 +157,9 @@ def obstacle(gate: Gate, now: float, agent: str, *, is_trying: bool, blamed: str
         text = "the account has used up what it may, and another turn tries whether it may go on: this one waits for that"
         return Obstacle(ObstacleKind.ACCOUNT, text)
     then = "one turn of its login tries then, `substratctl queue --try` lets one try now"
+    if gate.model is not None:
+        then += ", `substratctl set NAME model=…` goes on with another model"
+    what = f" with the model {gate.model}" if gate.model is not None else ""
     whose = f", by a turn of {blamed}" if blamed is not None else ""
-    text = f"the account has used up what it may{whose}; held until {timestamp(gate.until)}: {then}"
+    text = f"the account has used up what it may{what}{whose}; held until {timestamp(gate.until)}: {then}"
     return Obstacle(ObstacleKind.ACCOUNT, text, gate.until)

@@ -63,7 +63,7 @@ class AccountGates:
             gates: those that are known.
         """
         gate = gates.get(self.login_of(agent)) if gates else None
-        if gate is None:
+        if gate is None or not gate.holds(agent.model):
             return None, None
         blamed, is_trying = self._registry.name_of(gate.blamed), self.is_trying(gate)
         obstacle = account_gate.obstacle(gate, self._registry.now(), agent.id, is_trying=is_trying, blamed=blamed)
@@ -74,9 +74,11 @@ class AccountGates:
     def turn_begun(self, turn: Turn) -> None:
         """Make a turn that begins the trial of its login's gate, if that is shut, as a part of the change under way."""
         gate = self.known().get(turn.login or "")
-        if gate is not None and gate.is_shut:
+        if gate is None or not gate.holds(turn.model):
+            return
+        if gate.is_shut:
             self._store.save_gate(replace(gate, trial=turn.id))
-        elif gate is not None and not gate.shut_at <= self._registry.now() < gate.until:
+        elif not gate.shut_at <= self._registry.now() < gate.until:
             self._store.forget_gate(gate.login)
 
     def tool_called(self, change: Change, turn: Turn) -> None:
@@ -133,8 +135,15 @@ class AccountGates:
     def _shut(self, change: Change, agent: Agent, turn: Turn, gate: Gate, ended: int, *, is_stated: bool) -> None:
         self._store.save_gate(gate)
         how = "as the program says" if is_stated else f"after {gate.failures} in a row" if gate.failures > 1 else "at first"
-        text = f"usage limit: the turns of {gate.login} wait until {timestamp(gate.until)} ({how}), then one tries"
-        data = {"by": SYSTEM, "login": gate.login, "until": timestamp(gate.until), "failures": gate.failures}
+        which = f"{gate.login} with the model {gate.model}" if gate.model is not None else gate.login
+        text = f"usage limit: the turns of {which} wait until {timestamp(gate.until)} ({how}), then one tries"
+        data = {
+            "by": SYSTEM,
+            "login": gate.login,
+            "model": gate.model,
+            "until": timestamp(gate.until),
+            "failures": gate.failures,
+        }
         change.record(DaemonEvent(agent.id, turn.id, "gate:held", text, data, ended))
         change.admits = True  # which sets the timer
 
@@ -169,4 +178,4 @@ class AccountGates:
         if blamed is not None:
             return blamed
         queued = (agent for agent in self._registry.agents if agent.phase == Phase.QUEUED)
-        return next((agent for agent in queued if self.login_of(agent) == gate.login), None)
+        return next((one for one in queued if self.login_of(one) == gate.login and gate.holds(one.model)), None)

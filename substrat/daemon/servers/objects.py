@@ -141,6 +141,7 @@ def gate_object(gate: Gate, trying: str | None, blamed: str | None) -> dict[str,
     """Make the object of a login whose turns are held, from the names of the agents whose turns try, and have shut it."""
     return {
         "login": gate.login,
+        "model": gate.model,
         "since": timestamp(gate.shut_at),
         "until": timestamp(gate.until),
         "failures": gate.failures,

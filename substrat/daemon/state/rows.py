@@ -245,7 +245,7 @@ LANDINGS = Table("landings", Landing, "agent", columns={
 # A gate outlives the agent whose turn has shut it.
 GATES = Table("gates", Gate, columns={
     "login": WORDS, "blamed": IDENTIFIER, "reason": PROSE, "shut_at": MOMENT, "until": MOMENT, "failures": COUNT,
-    "trial": or_null(IDENTIFIER),
+    "trial": or_null(IDENTIFIER), "model": or_null(WORDS),
 })  # fmt: skip
 TOTALS: Table[Any] = Table("totals", columns={"name": WORDS, "label": WORDS, "value": AMOUNT})
 # An agent whose clone can't be read must not go on in the user's checkout.

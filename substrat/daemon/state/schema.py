@@ -282,6 +282,7 @@ MIGRATIONS = (
     UPDATE items SET starts_turn = 0 WHERE intent = 'inform';
     """,
     "ALTER TABLE agents ADD COLUMN checked TEXT;",
+    "ALTER TABLE gates ADD COLUMN model TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

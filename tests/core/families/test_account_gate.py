@@ -87,6 +87,21 @@ def test_when_it_opens_the_turns_of_its_login_begin_one_after_the_other():
         assert obstacle(gate, 399.0, agent, is_trying=False) is None, "the clock was set back"
 
 
+def test_it_holds_the_model_that_met_the_limit_and_all_once_a_second_one_has():
+    gate = shut(None, LOGIN, replace(turn(), model="opus"), "used up", 3000.0, 100.0)
+    assert (gate.holds("opus"), gate.holds("auto"), gate.holds(None)) == (True, False, True)
+    told = obstacle(gate, 399.0, "a", is_trying=False).text
+    assert "what it may with the model opus" in told
+    assert "`substratctl set NAME model=…` goes on with another model" in told
+    other = replace(turn("other", 150.0), model="auto")
+    assert after_other_end(gate, other, succeeded=True) == gate, "another model's success says nothing"
+    both = shut(gate, LOGIN, other, "used up", 2000.0, 200.0)
+    assert (both.holds("auto"), both.until, both.failures) == (True, 2000.0, 1)
+    assert shut(gate, LOGIN, other, "used up", None, 3100.0).until == 3100.0 + 300.0, "its own time is over"
+    again = shut(gate, LOGIN, replace(turn("next", 3001.0), model="opus"), "used up", None, 3002.0)
+    assert (again.model, again.failures) == ("opus", 2)
+
+
 def test_a_clock_that_is_set_back_holds_nobody():
     gate = shut(None, LOGIN, turn(), "used up", None, 1_000_000.0)
     assert may_try(gate, 5.0, is_trying=False)

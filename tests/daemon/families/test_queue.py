@@ -63,6 +63,21 @@ def test_a_gate_holds_its_login_and_one_turn_tries_at_a_time(agents, monkeypatch
     assert agents.families.gates.shut() == {}
 
 
+def test_another_model_of_the_login_goes_on_until_it_has_met_the_limit_too(agents):
+    for name, model in (("greedy", "opus"), ("other", "auto")):
+        agents.spawn(name, "work", model=model)
+    agents.fall("greedy", errors=LIMIT)
+    agents.spawn("a", "work", model="auto")
+    agents.spawn("b", "work", model="opus")
+    assert [agents.state(name) for name in ("a", "b")] == ["running", "queued"]
+    agents.finish("a")
+    agents.restart()
+    assert agents.state("b") == "queued", "what another model can says nothing"
+    agents.fall("other", errors=LIMIT)
+    agents.supervisor.send("a", "more")
+    assert agents.state("a") == "queued"
+
+
 def test_a_trial_that_is_frozen_keeps_nobody_waiting(agents):
     agents.spawn("greedy", "work")
     agents.fall("greedy", errors=LIMIT)

@@ -28,7 +28,7 @@ class QueueList(OperatorRequest, frozen=True):
 
         def blamed(agent: Agent) -> str | None:
             gate = shut.get(gates.login_of(agent)) if shut else None
-            return registry.name_of(gate.blamed) if gate is not None else None
+            return registry.name_of(gate.blamed) if gate is not None and gate.holds(agent.model) else None
 
         found = [(place, registry.get(place.agent)) for place in services.families.queue.places()]
         rows = (
