@@ -93,12 +93,6 @@ def test_an_agent_cannot_imitate_a_head(before, spelling, whose):
 
 
 @given(tricky)
-def test_a_delivery_never_begins_with_a_command(text):
-    prompt = prompts.delivery([message(text)], BOUNDARY, 0.0, rank)
-    assert prompt.startswith(f"--- {BOUNDARY} ")
-
-
-@given(tricky)
 def test_a_continuation_quotes_every_line(prompt):
     told = prompts.continuation(prompt)
     assert not any(line.lstrip().startswith("/") for line in told.splitlines())
