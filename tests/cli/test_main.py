@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from substrat import __version__, errors
-from substrat.cli import main as cli
 
 PROGRAMS = Path(sys.executable).parent
 STATUSES = {
@@ -211,12 +210,6 @@ def test_a_prompt_file(ctl, fake, agent, tmp_path):
     assert ctl("send", "anna", "--prompt-file", tmp_path).error == f"can't read the prompt file {tmp_path}: Is a directory"
 
 
-def test_a_prompt_from_standard_input(program, fake, agent):
-    daemon = fake({"agent.send": {"agent": agent(), "message": 1}})
-    assert program("send", "anna", "--prompt-file", "-", stdin=None, input="from a pipe").code == 0
-    assert daemon.calls("agent.send")[0]["prompt"] == "from a pipe"
-
-
 def test_a_request_over_the_limit_is_refused_before_it_is_sent(ctl, fake, tmp_path):
     daemon = fake({})
     path = tmp_path / "prompt"
@@ -252,9 +245,3 @@ def test_imports_stay_lean(fake, agent, words):
     assert imported & HEAVY == set()
     verbs = {name for name in imported if name.startswith("substrat.cli.verbs.")}
     assert verbs == {f"substrat.cli.verbs.{words[0]}"}
-
-
-def test_main_takes_the_processs_own_arguments(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["substratctl", "--version"])
-    assert cli.main() == 0
-    assert capsys.readouterr().out == f"substratctl {__version__}\n"

@@ -320,6 +320,8 @@ def test_a_dash_is_standard_input(program, fake, agent, tmp_path):
     assert daemon.calls("agent.spawn")[0]["prompt"] == "from a pipe\n"
     assert daemon.calls("inbox.answer")[0]["text"] == "from a pipe\n"
     assert daemon.calls("agent.resume")[0]["prompt"] == "from a pipe\n"
+    assert program("send", "anna", "--prompt-file", "-", stdin=None, input="from a file").code == 0
+    assert daemon.calls("agent.send")[1]["prompt"] == "from a file"
     done = program("send", "anna", "-", stdin=subprocess.DEVNULL)
     assert (done.code, done.error) == (2, "send: standard input is empty (see 'substratctl send --help')")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat import errors
-from substrat.cli import many, options
+from substrat.cli import options
 from substrat.cli.options import Command, Option, parse
 from substrat.cli.table import TAKES_AGENTS, VERBS
 from substrat.cli.verbs import resume, spawn
@@ -204,21 +204,18 @@ def test_any_line_is_read_or_refused_in_one_sentence(line):
             assert found.words[-len(after) :] == after
 
 
-@given(st.lists(st.text(max_size=8), max_size=4))
-def test_whatever_follows_two_dashes_comes_through(words):
-    assert parse(Command("any", "[WORD]..."), ["--", *words]).words == words
-
-
 # The verbs
 
 
 @each("verb", VERBS)
-def test_each_verb_has_its_file_and_its_help_fits_a_terminal(verb):
+def test_each_verb_has_its_file_and_its_help_fits_a_terminal_without_a_daemon(ctl, verb):
     module = importlib.import_module(f"substrat.cli.verbs.{verb}")
     assert callable(module.run)
     command = module.COMMAND
     assert (command.name, command.about) == (verb, VERBS[verb])
     text = options.help_text(command)
+    shown = ctl(verb, "-h")
+    assert (shown.code, shown.err, shown.out) == (0, "", text)
     assert text.startswith(f"usage: substratctl {verb}")
     assert text.endswith("\n")
     assert [line for line in text.splitlines() if len(line) > 80] == []
@@ -229,13 +226,6 @@ def test_each_verb_has_its_file_and_its_help_fits_a_terminal(verb):
     spellings = [name for option in command.options for name in option.names]
     assert len(spellings) == len(set(spellings))
     assert {"--json", "--help", "-h", "--version"} <= set(spellings)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_each_verb_shows_its_help_without_a_daemon(ctl, verb):
-    done = ctl(verb, "-h")
-    assert (done.code, done.err) == (0, "")
-    assert done.out == options.help_text(importlib.import_module(f"substrat.cli.verbs.{verb}").COMMAND)
 
 
 def test_the_table_names_every_file_and_no_other():
@@ -300,12 +290,3 @@ def test_spawn_refuses_what_is_no_name(name):
 )
 def test_resume_tells_names_from_a_prompt(words, names, prompt):
     assert resume.split_words(words, [{"id": one, "name": f"anna-{one}"} for one in ("a", "b")]) == (names, prompt)
-
-
-def test_names_in_some_states():
-    agents: list[dict[str, object]] = [
-        {"id": "1", "state": "idle"},
-        {"id": "2", "state": "ended"},
-        {"id": "3", "state": "running"},
-    ]
-    assert many.names_in(agents, ("idle", "running")) == ["1", "3"]

@@ -278,8 +278,3 @@ line({"type": "result", "subtype": "success", "result": "mine"})
 def os_kill(pid):
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-def test_standard_input_ends(program):
-    source = "line({'type': 'result', 'subtype': 'success', 'result': repr([prompt, sys.stdin.read()])})"
-    assert ask(program(source)).result == "['x', '']"

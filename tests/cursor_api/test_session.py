@@ -31,12 +31,6 @@ def test_one_chat_for_all_prompts(echo):
     assert len(session.history) == 2
 
 
-def test_the_standin_remembers():
-    session = ConversationSession()
-    session.send("the word is plum")
-    assert "plum" in session.send("/recall").result
-
-
 def test_ways_to_make_one(echo):
     client = CursorAgentClient(echo)
     assert ConversationSession(client).client is client
@@ -73,11 +67,14 @@ def test_a_cancelled_stream_is_recorded_as_that(echo):
     assert [prompt for prompt, _ in session.history] == ["hang", "on"]
 
 
-def test_finalizing_stops_what_goes_on(echo, alive):
-    session = ConversationSession(echo)
-    stream = session.send_stream("hang")
-    next(stream)
-    session.finalize_stream("hang", stream)
+@pytest.mark.parametrize("finalizes", [True, False])
+def test_finalizing_and_leaving_the_block_stop_what_goes_on(echo, alive, finalizes):
+    with ConversationSession(echo) as session:
+        stream = session.send_stream("hang")
+        next(stream)
+        if finalizes:
+            session.finalize_stream("hang", stream)
+            assert not alive(stream.process.pid)
     assert not alive(stream.process.pid)
 
 
@@ -110,13 +107,6 @@ def test_an_answer_that_was_received_is_no_hindrance(echo):
             break
     assert session.send("two").result == "s two"
     assert stream.process.returncode == 0
-
-
-def test_leaving_the_block_stops_the_answer(echo, alive):
-    with ConversationSession(echo) as session:
-        stream = session.send_stream("hang")
-        next(stream)
-    assert not alive(stream.process.pid)
 
 
 def test_beginning_anew(echo):

@@ -66,20 +66,13 @@ def test_a_stream_of_the_standin_has_deltas_and_segments():
     assert stream.process.returncode == 0
     assert not stream.cancelled
     assert stream.finished
+    assert list(stream) == []
 
 
 def test_without_partial_output_there_are_no_deltas():
     kinds = {event.type for event in query_stream("hello", stream_partial=False)}
     assert EventType.ASSISTANT in kinds
     assert EventType.ASSISTANT_DELTA not in kinds
-
-
-def test_events_come_while_the_program_runs(hanging, place, alive):
-    with hanging.query_stream("x") as stream:
-        event = next(stream)
-        assert event.text == "a"
-        assert alive(stream.process.pid)
-    assert not alive(pid_in(place))
 
 
 def test_iterating_goes_on_where_it_stopped(endless):
@@ -93,13 +86,6 @@ def test_iterating_goes_on_where_it_stopped(endless):
         assert [event.text for event in stream.events] == [None, "1 ", "2 ", "3 ", "4 "]
     assert list(stream) == []
     assert len(stream.events) == 5
-
-
-def test_iterating_a_finished_stream_again_gives_nothing(printing):
-    stream = query_stream("x", agent_binary=printing({"type": "result", "subtype": "success", "result": "r"}))
-    assert len(list(stream)) == 1
-    assert list(stream) == []
-    assert len(stream.events) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, 9, signal.SIGINT])
@@ -116,20 +102,11 @@ def test_cancelling_ends_the_process(endless, place, alive, number):
     assert stream.process.stdout.closed
     assert stream.process.stderr.closed
     assert list(stream) == []
+    assert len(stream.events) == 101
     stream.cancel()
     result = stream.result
     assert (result.success, result.error, result.session_id) == (False, "the answer was cancelled", "s")
     assert result.result.startswith("1 2 3 ")
-
-
-def test_a_loop_that_cancels_and_goes_on_ends(endless):
-    stream = endless.query_stream("x")
-    received = []
-    for event in stream:
-        received.append(event)
-        if len(received) == 5:
-            stream.cancel()
-    assert len(received) == len(stream.events) == 5
 
 
 def test_cancelling_before_the_first_event_and_after_the_last(hanging, printing):
@@ -187,21 +164,12 @@ def test_children_in_groups_and_sessions_of_their_own_go_too(program, place, ali
     elif how == "leave":
         with stream:
             pass
+        assert (stream.cancelled, stream.result.error) == (False, "the answer wasn't read to its end")
     elif how == "time":
         assert [event.type for event in stream] == [EventType.RESULT_ERROR]
     del stream
     gc.collect()
     until(lambda: not any(alive(pid) for pid in pids), "the end of all children")
-
-
-def test_leaving_the_block_early_ends_the_process(endless, place, alive):
-    with endless.query_stream("x") as stream:
-        for event in stream:
-            if event.type is EventType.ASSISTANT_DELTA:
-                break
-    assert not alive(pid_in(place))
-    assert not stream.cancelled
-    assert stream.result.error == "the answer wasn't read to its end"
 
 
 def test_an_exception_ends_the_process(endless, place, alive):
@@ -224,14 +192,6 @@ def test_leaving_after_the_result_lets_the_program_end_by_itself(program, place)
                 break
     assert (place / "saved").exists()
     assert stream.process.returncode == 0
-
-
-def test_a_dropped_stream_ends_its_process(endless, place, alive):
-    for event in endless.query_stream("x"):
-        if event.type is EventType.ASSISTANT_DELTA:
-            break
-    gc.collect()
-    assert not alive(pid_in(place))
 
 
 def test_an_interpreter_that_ends_takes_its_streams_along(program, place, alive, until):
@@ -271,13 +231,6 @@ def test_garbage_and_novelties_do_not_stop_a_stream():
     assert events[-1].type is EventType.RESULT_SUCCESS
     assert "rubbish" in [event.text for event in events if event.raw_type == "raw"]
     assert "connection" in {event.raw_type for event in events}
-
-
-def test_parallel_calls_keep_their_names():
-    events = list(query_stream("/parallel echo a ;; echo b", force_approve=True))
-    ended = [event for event in events if event.type is EventType.TOOL_CALL_COMPLETED]
-    assert sorted(event.tool_result["output"] for event in ended) == ["a\n", "b\n"]
-    assert {event.tool_name for event in ended} == {"Shell"}
 
 
 def test_streams_side_by_side(program):

@@ -172,19 +172,13 @@ def shake_hands(companion, connection, number=0):
 
 
 def test_it_says_who_it_is_first(daemon, start):
-    start()
-    hello = daemon.accept().hello
-    assert hello["substrat"] == "companion"
-    assert hello["relay"]
+    start(), start()
+    one, other = daemon.accept().hello, daemon.accept().hello
+    assert one["substrat"] == other["substrat"] == "companion"
+    assert one["relay"] != other["relay"]
 
 
-def test_two_companions_have_two_names(daemon, start):
-    start()
-    start()
-    assert daemon.accept().hello["relay"] != daemon.accept().hello["relay"]
-
-
-def test_lines_pass_both_ways_byte_for_byte(daemon, start):
+def test_lines_pass_both_ways_byte_for_byte_whole_in_pieces_and_many_at_once(daemon, start):
     companion = start()
     connection = daemon.accept()
     odd = b'{ "jsonrpc" : "2.0",\t"method":"x", "params":{"text":"\\u00e4 \xc3\xa4 \\ud800"} , "id" : 1 }'
@@ -193,22 +187,12 @@ def test_lines_pass_both_ways_byte_for_byte(daemon, start):
     back = b'  {"id":1 ,"result":{"a":"\xf0\x9f\x8c\x8d"}}'
     connection.send(back + b"\n")
     assert companion.read() == back
-
-
-def test_bytes_that_come_one_by_one(daemon, start):
-    companion = start()
-    connection = daemon.accept()
     for byte in json.dumps(request(1)).encode() + b"\n":
         companion.send(bytes([byte]))
     assert connection.read_message() == request(1)
     for byte in json.dumps(answer(1)).encode() + b"\n":
         connection.send(bytes([byte]))
     assert companion.read_message() == answer(1)
-
-
-def test_many_lines_at_once_stay_in_order(daemon, start):
-    companion = start()
-    connection = daemon.accept()
     companion.send(b"".join(json.dumps(request(number)).encode() + b"\n" for number in range(500)))
     assert [connection.read_message()["id"] for _ in range(500)] == list(range(500))
 
@@ -282,22 +266,11 @@ def test_a_handshake_that_was_not_answered_is_answered_once(daemon, start):
     third.send(answer(0, ok=False))
     companion.send(request(1))
     third.read()
-    third.send(answer(1))
-    assert companion.read_message() == answer(1)
-
-
-def test_every_reconnection_is_the_same(daemon, start):
-    companion = start()
-    connection = daemon.accept()
-    shake_hands(companion, connection)
-    companion.send(request(1))
-    connection.read()
-    for _ in range(5):
-        connection.close()
-        connection = daemon.accept()
-        assert [connection.read_message().get("id") for _ in range(3)] == [0, None, 1]
-        connection.send(answer(0))
-    connection.send(answer(1))
+    third.close()
+    fourth = daemon.accept()
+    assert [fourth.read_message() for _ in range(2)] == [request(0, "initialize"), request(1)], "each time the same"
+    fourth.send(answer(0, ok=False))
+    fourth.send(answer(1))
     assert companion.read_message() == answer(1)
 
 
@@ -335,9 +308,9 @@ def test_a_daemon_that_comes_later(tmp_path, start):
     daemon.leave()
 
 
-def test_without_a_daemon_requests_are_answered_with_an_error(start):
+def test_without_a_daemon_requests_are_answered_with_an_error_and_one_that_comes_back_is_found(tmp_path, start):
     companion = start(settings="relay.RETRY_SECONDS = 0.1")
-    ids = [1, "two", 'thr"ee\\']
+    ids = [1, "two", 'thr"ee\\', "x" * 2000]
     for number in ids:
         companion.send(request(number))
     companion.send(INITIALIZED)
@@ -349,36 +322,21 @@ def test_without_a_daemon_requests_are_answered_with_an_error(start):
         assert "substratd" in told["error"]["message"]
     companion.send(request("four"))
     assert companion.read_message()["id"] == "four"
-
-
-def test_an_error_for_a_request_with_a_long_id_is_json(start):
-    companion = start(settings="relay.RETRY_SECONDS = 0.1")
-    companion.send(request("x" * 2000))
-    assert companion.read_message()["id"] == "x" * 2000
-
-
-def test_after_giving_up_it_still_finds_a_daemon_that_comes_back(tmp_path, start):
-    companion = start(settings="relay.RETRY_SECONDS = 0.1")
-    companion.send(request(1))
-    assert "error" in companion.read_message()
     daemon = Daemon(tmp_path / "s")
     connection = daemon.accept()
     companion.send(request(2))
-    assert connection.read_message() == request(2)
+    assert [connection.read_message() for _ in range(2)] == [INITIALIZED, request(2)]
     connection.send(answer(2))
     assert companion.read_message() == answer(2)
     daemon.leave()
 
 
-def test_when_the_client_closes_its_side_the_companion_leaves(daemon, start):
+@pytest.mark.parametrize("has_daemon", [True, False])
+def test_when_the_client_closes_its_side_the_companion_leaves(request, start, has_daemon):
+    daemon = request.getfixturevalue("daemon") if has_daemon else None
     companion = start()
-    daemon.accept()
-    companion.close_stdin()
-    assert companion.wait() == 0
-
-
-def test_without_a_daemon_it_leaves_too(start):
-    companion = start()
+    if daemon is not None:
+        daemon.accept()
     companion.close_stdin()
     assert companion.wait() == 0
 
