@@ -42,84 +42,31 @@ def test_every_default_can_be_written_down(section, key):
     assert config.parse(table) == Config()
 
 
-GIVEN = [
-    ('[agent]\nprogram = "cursor"', "agent", "program", "cursor"),
-    ('[agent]\nmodel = "sonnet"', "agent", "model", "sonnet"),
-    ('[agent]\nrestore = "auto"', "agent", "restore", Restore.AUTO),
-    ('[agent]\nbind_ro = ["/opt", "/srv/x"]', "agent", "bind_ro", ("/opt", "/srv/x")),
-    ('[sandbox]\nbwrap = "/opt/bwrap"', "sandbox", "bwrap", "/opt/bwrap"),
-    ('[sandbox]\nnetwork = "none"', "sandbox", "network", Network.NONE),
-    ('[sandbox]\nnetwork = "host"', "sandbox", "network", Network.HOST),
-    ('[sandbox]\nallow = ["*.example.org", "a.net:22"]', "sandbox", "allow", ("*.example.org", "a.net:22")),
-    ('[sandbox]\nfiltered = "proxy"', "sandbox", "filtered", "proxy"),
-    ("[sandbox]\nshared_networks = false", "sandbox", "shared_networks", False),
-    ("[sandbox]\nmemory_dir_bytes = 1048576", "sandbox", "memory_dir_bytes", 1 << 20),
-    ("[sandbox]\nprocess_memory = false", "sandbox", "process_memory", False),
-    ("[sandbox]\nopen_files = 256", "sandbox", "open_files", 256),
-    ("[sandbox]\nprocesses = 64", "sandbox", "processes", 64),
-    ("[sandbox]\nmemory = 1048576", "sandbox", "memory", 1048576),
-    ("[sandbox]\ncpus = 1.5", "sandbox", "cpus", 1.5),
-    ('[agent]\nworkspace = "clone"', "agent", "workspace", "clone"),
-    ('[clone]\ndir = "/srv/trees"', "clone", "dir", "/srv/trees"),
-    ("[clone]\nbundle_bytes = 1048576", "clone", "bundle_bytes", 1 << 20),
-    ("[clone]\nturns = 1", "clone", "turns", 1),
-    ("[clone]\nforget_days = 0", "clone", "forget_days", 0.0),
-    ("[clone]\nsetup_seconds = 1.5", "clone", "setup_seconds", 1.5),
-    ("[clone]\ncheck_seconds = 1.5", "clone", "check_seconds", 1.5),
-    ('[clone]\ncheck_room = "setup"', "clone", "check_room", "setup"),
-    ("[turns]\nmax_running = 1", "turns", "max_running", 1),
-    ('[agent]\npath = ["/opt/go/bin"]', "agent", "path", ("/opt/go/bin",)),
-    ('[agent]\nenv = { A = "1", B_2 = "x=y" }', "agent", "env", {"A": "1", "B_2": "x=y"}),
-    (
-        '[sandbox]\nupstream_proxy = "http://me:x@proxy.corp:3128"',
-        "sandbox",
-        "upstream_proxy",
-        "http://me:x@proxy.corp:3128",
-    ),
-    ('[sandbox]\nca = "/etc/corp.pem"', "sandbox", "ca", "/etc/corp.pem"),
-    ("[turns]\nstop_grace = 0.5", "turns", "stop_grace", 0.5),
-    ("[turns]\nresult_grace = 3", "turns", "result_grace", 3.0),
-    ("[turns]\ntime_limit = 0", "turns", "time_limit", 0.0),
-    ("[turns]\nsilence_limit = 60", "turns", "silence_limit", 60.0),
-    ("[turns]\ntool_limit = 60", "turns", "tool_limit", 60.0),
-    ("[turns]\nstuck_after = 60", "turns", "stuck_after", 60.0),
-    ("[turns]\ntool_stuck_after = 60", "turns", "tool_stuck_after", 60.0),
-    ("[turns]\nrestores = 0", "turns", "restores", 0),
-    ("[turns]\nrestore_window = 1.5", "turns", "restore_window", 1.5),
-    ("[limits]\nmessage_bytes = 1", "limits", "message_bytes", 1),
-    ("[limits]\nwaiting_items = 5", "limits", "waiting_items", 5),
-    ("[limits]\nwaiting_from_one = 5", "limits", "waiting_from_one", 5),
-    ("[limits]\nwakes = 0", "limits", "wakes", 0),
-    ("[limits]\nwake_window = 2", "limits", "wake_window", 2),
-    ("[limits]\nfamily = 0", "limits", "family", 0),
-    ("[limits]\nchildren = 0", "limits", "children", 0),
-    ("[limits]\ndepth = 0", "limits", "depth", 0),
-    ("[limits]\nagents = 7", "limits", "agents", 7),
-    ("[limits]\nmemory = 8", "limits", "memory", 8),
-    ("[limits]\nprocesses = 0", "limits", "processes", 0),
-    ("[limits]\ncpus = 2", "limits", "cpus", 2.0),
-    ("[disk]\nturn_output = 0", "disk", "turn_output", 0),
-    ("[disk]\nagent = 5", "disk", "agent", 5),
-    ("[disk]\nagent_home = 0", "disk", "agent_home", 0),
-    ("[disk]\nstate = 6", "disk", "state", 6),
-    ("[disk]\ncompress_after = 0", "disk", "compress_after", 0.0),
-    ("[disk]\nkeep = 1.5", "disk", "keep", 1.5),
-    ("[disk]\nfree = 0", "disk", "free", 0),
-    ('[notify]\ncommand = ["bell", "-x"]', "notify", "command", ("bell", "-x")),
-    ('[log]\nlevel = "debug"', "log", "level", "debug"),
-    ('[log]\nformat = "json"', "log", "format", "json"),
-]
+GIVEN: dict[str, dict[str, object]] = {
+    "agent": {"program": "claude", "model": "sonnet", "restore": Restore.AUTO, "bind_ro": ("/opt", "/srv/x"),
+              "path": ("/opt/go/bin",), "env": {"A": "1", "B_2": "x=y"}, "workspace": "in-place"},
+    "sandbox": {"bwrap": "/opt/bwrap", "network": Network.NONE, "allow": ("*.example.org", "a.net:22"), "filtered": "proxy",
+                "upstream_proxy": "http://me:x@proxy.corp:3128", "ca": "/etc/corp.pem", "shared_networks": False,
+                "memory_dir_bytes": 1 << 20, "process_memory": False, "open_files": 256, "processes": 64, "memory": 1 << 20,
+                "cpus": 1.5},
+    "clone": {"dir": "/srv/trees", "bundle_bytes": 1 << 20, "turns": 1, "forget_days": 0.0, "setup_seconds": 1.5,
+              "check_seconds": 1.5, "check_room": "setup"},
+    "turns": {"max_running": 1, "stop_grace": 0.5, "result_grace": 3.0, "time_limit": 0.5, "silence_limit": 0.0,
+              "tool_limit": 60.0, "stuck_after": 0.0, "tool_stuck_after": 0.0, "restores": 0, "restore_window": 1.5},
+    "limits": {"message_bytes": 1, "waiting_items": 5, "waiting_from_one": 5, "wakes": 0, "wake_window": 2.0, "family": 0,
+               "children": 0, "depth": 0, "agents": 7, "memory": 8, "processes": 1, "cpus": 2.0},
+    "disk": {"turn_output": 0, "agent": 5, "agent_home": 0, "state": 6, "compress_after": 0.0, "keep": 1.5, "free": 0},
+    "notify": {"command": ("bell", "-x")},
+    "log": {"level": "debug", "format": "json"},
+}  # fmt: skip
+"""Other values than the defaults, of each key; 0 where it switches something off."""
 
 
-@each(("text", "section", "key", "value"), GIVEN)
-def test_a_key_that_is_given(text, section, key, value):
-    found = parse(text)
-    assert getattr(getattr(found, section), key) == value
-    assert found != Config() or value == getattr(getattr(Config(), section), key)
-
-
-def test_every_key_is_tested_here():
-    assert {(section, key) for _, section, key, _ in GIVEN} == set(KEYS)
+@each(("section", "key"), [(section, key) for section, key in KEYS if (section, key) != ("agent", "binary")])
+def test_a_key_that_is_given_has_its_value(section, key):
+    found = config.parse({section: {key: msgspec.to_builtins(GIVEN[section][key])}})
+    assert getattr(getattr(found, section), key) == GIVEN[section][key]
+    assert found != Config()
 
 
 UNKNOWN = [
@@ -203,11 +150,8 @@ def test_a_file_that_is_no_toml_is_named(tmp_path, content):
     assert str(path) in refused.value.message
 
 
-def test_a_missing_file_means_the_defaults(tmp_path):
+def test_a_missing_file_means_the_defaults_and_a_directory_is_none(tmp_path):
     assert config.load(str(tmp_path / "missing.toml"), {}) == Config()
-
-
-def test_a_directory_is_no_file(tmp_path):
     with pytest.raises(ConfigInvalid):
         config.load(str(tmp_path), {})
 

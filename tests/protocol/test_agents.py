@@ -91,8 +91,9 @@ def test_names(wire, running):
         assert wire.refused("agent.spawn", workspace=work, name=name) == "NameTaken"
         wire.call("agent.rm", agent=agent["id"])
         assert wire.refused("agent.show", agent=name) == "NotFound"
-    odd = ["", "x" * 65, ".a", "-a", "_a", "a b", "é", "a/b", "a\n", agent["id"], agent["id"].upper()]
-    reserved = [word for name in ("all", "me", "operator", "parent", "substrat") for word in (name, name.upper())]
+    odd = ["", "x" * 65, ".a", "-a", "_a", "a b", "é", "a/b", "a\n", "a'b", agent["id"], agent["id"].upper()]
+    names = ("all", "me", "operator", "parent", "substrat", "sub-strat", "system")
+    reserved = [word for name in names for word in (name, name.upper())]
     for name in [*odd, *reserved]:
         assert wire.refused("agent.spawn", workspace=work, name=name) == "InvalidParams", name
     assert wire.call("agent.spawn", workspace=work)["name"], "one is made up"

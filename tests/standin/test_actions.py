@@ -20,8 +20,10 @@ def test_a_malformed_action_is_said_and_not_performed(standin, line):
     assert standin.run(f"{line}\nend").text.startswith(f"{line} (not performed: ")
 
 
-def test_shell_success(standin):
-    (result,) = standin.run("/shell echo out; echo err >&2; pwd").calls("shell")
+def test_a_shell_that_succeeds_fails_is_killed_or_leaves_a_child_with_its_pipes(standin):
+    script = "echo out; echo err >&2; pwd", "echo half; exit 7", "kill -9 $$", "sleep 1000 & echo $!"
+    result, exited, killed, left = standin.run("".join(f"/shell {line}\n" for line in script)).calls("shell")
+    os.kill(int(left["success"]["stdout"]), 9)
     success = result["success"]
     assert list(success) == [
         *("command", "workingDirectory", "exitCode", "signal", "stdout", "stderr", "executionTime"),
@@ -30,10 +32,6 @@ def test_shell_success(standin):
     assert success["stdout"] == f"out\n{standin.workspace}\n"
     assert success["stderr"] == "err\n"
     assert (success["exitCode"], success["signal"]) == (0, "")
-
-
-def test_shell_failure(standin):
-    exited, killed = standin.run("/shell echo half; exit 7\n/shell kill -9 $$").calls("shell")
     assert exited["failure"]["exitCode"] == 7
     assert exited["failure"]["stdout"] == "half\n"
     assert exited["failure"]["aborted"] is False
@@ -47,13 +45,6 @@ def test_shell_commands_lead_their_own_group_and_know_the_agent(standin):
     assert leader == "leader\n"
     assert "CURSOR_AGENT=1\n" in environ
     assert f"CURSOR_CONVERSATION_ID={outcome.result['session_id']}\n" in environ
-
-
-def test_shell_ends_with_its_shell(standin):
-    # A child that keeps the pipes must not hold the turn.
-    outcome = standin.run("/shell sleep 1000 & echo $!")
-    (result,) = outcome.calls("shell")
-    os.kill(int(result["success"]["stdout"]), 9)
 
 
 def test_long_shell_output_is_also_in_a_file(standin):
@@ -72,8 +63,9 @@ def test_long_shell_output_is_also_in_a_file(standin):
 
 
 def test_write(standin):
-    outcome = standin.run("/write sub/f some text\n/write sub/f other")
-    created, replaced = outcome.calls("edit")
+    outcome = standin.run("/write sub/f some text\n/write sub/f other\n/write sub text")
+    created, replaced, failed = outcome.calls("edit")
+    assert "error" in failed, "a directory is there"
     assert (standin.workspace / "sub" / "f").read_text() == "other"
     assert "beforeFullFileContent" not in created["success"]
     assert created["success"]["afterFullFileContent"] == "some text"
@@ -81,11 +73,6 @@ def test_write(standin):
     assert replaced["success"]["diffString"] == "-some text\n+other"
     started = outcome.of("tool_call", "started")[0]["tool_call"]["editToolCall"]["args"]
     assert started == {"path": str(standin.workspace / "sub" / "f"), "streamContent": "some text"}
-
-
-def test_write_that_fails(standin):
-    (standin.workspace / "d").mkdir()
-    assert "error" in standin.run("/write d text").calls("edit")[0]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -125,12 +125,6 @@ def test_failures_before_the_session(standin, name):
     assert (standin.project / ".workspace-trusted").exists(), "its folder is there all the same"
 
 
-def test_the_environment_can_ask_for_a_failure_before_the_session(standin):
-    standin.environ["STANDIN_FAIL"] = "auth"
-    assert "Authentication required" in refused(standin.run("hello"))
-    assert standin.chats == []
-
-
 SIGNALS = {"memory": signal.SIGABRT, "kill": signal.SIGKILL, "segv": signal.SIGSEGV}
 ANSWERED = {"transport", "rate-answer", "hang"}
 
@@ -214,7 +208,10 @@ def test_closed_descriptors_are_not_taken_by_others(standin):
     assert output.splitlines()[-1].startswith(b'{"type":"result"')
 
 
-def test_the_environment_can_ask_for_a_failure_within_the_session(standin):
+def test_the_environment_can_ask_for_a_failure_before_and_within_the_session(standin):
+    standin.environ["STANDIN_FAIL"] = "auth"
+    assert "Authentication required" in refused(standin.run("hello"))
+    assert standin.chats == []
     standin.environ["STANDIN_FAIL"] = "no-result"
     assert standin.run("hello").of("result") == []
     standin.environ["STANDIN_FAIL"] = "nonsense"

@@ -79,12 +79,6 @@ def test_replies_around_the_end_of_a_background_command_are_glued(tmp_path):
     assert flush["message"]["content"][0]["text"] == output.text == "launched\nthereit ended"
 
 
-def test_a_segment_may_be_missing(standin):
-    outcome = standin.run("/shell true")
-    assert outcome.of("assistant") == []
-    assert outcome.text == ""
-
-
 def test_deltas_come_only_when_asked_for(standin):
     outcome = standin.run("a rather long line of text to cut\n/shell true\nend", "--stream-partial-output")
     deltas = [line for line in outcome.of("assistant") if "timestamp_ms" in line and "model_call_id" not in line]
@@ -102,7 +96,9 @@ def test_call_ids_of_some_models_hold_a_newline(standin, model):
 
 
 def test_call_ids_of_composer_are_one_word(standin):
-    started, _ = standin.run("/shell true", "--model", "composer-2.5").of("tool_call")
+    outcome = standin.run("/shell true", "--model", "composer-2.5")
+    assert (outcome.of("assistant"), outcome.text) == ([], ""), "a segment may be missing"
+    started, _ = outcome.of("tool_call")
     assert re.fullmatch(r"tool_[0-9a-f-]{35}", started["call_id"])
 
 
@@ -122,12 +118,6 @@ def test_emit_writes_deltas_of_a_size(standin):
     assert [line["message"]["content"][0]["text"] for line in deltas] == ["012345678901"] * 3
     assert "timestamp_ms" not in final
     assert outcome.text == "012345678901" * 3
-
-
-def test_lines_are_out_as_they_are_produced(standin):
-    running = standin.start("before\n/shell true\n/sleep 1000\n")
-    running.read_until("tool_call", "completed")
-    assert running.process.poll() is None
 
 
 @pytest.mark.parametrize("output_format", ["text", "json"])

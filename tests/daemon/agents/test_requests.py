@@ -92,15 +92,6 @@ def test_an_option_that_no_turn_can_do_without_is_an_error(agents):
     assert "--print" in agents.turn("bob").error
 
 
-def test_the_offset_goes_with_the_lines(agents):
-    agents.spawn("bob", "work")
-    agents.write("bob", {"type": "user"}, {"type": "user"})
-    before = agents.turn("bob").offset
-    agents.write("bob", {"type": "user"})
-    assert before < agents.turn("bob").offset
-    assert agents.store.agents()[0].turn.offset == agents.turn("bob").offset
-
-
 @pytest.mark.parametrize("session", ["../../etc", "x", SESSION.upper(), "\ud800", f"{SESSION}/x"])
 def test_a_session_that_cannot_be_one_is_refused(agents, session):
     agents.spawn("bob", "work")
@@ -270,30 +261,6 @@ def test_an_interrupted_agent_is_idle_and_does_not_go_on(agents):
     assert agents.state("bob") == "idle"
     assert agents.turn("bob").outcome is Outcome.INTERRUPTED
     assert agents.supervisor.resume("bob", None)[1] is None
-
-
-def test_ending(agents):
-    agents.spawn("bob", "the task")
-    agents.supervisor.end("bob")
-    agents.fall("bob")
-    assert agents.state("bob") == "ended"
-    for action in (
-        lambda: agents.supervisor.send("bob", "x"), lambda: agents.supervisor.resume("bob", None),
-        lambda: agents.supervisor.suspend("bob"), lambda: agents.supervisor.interrupt("bob"),
-    ):  # fmt: skip
-        with pytest.raises(Refused, match="bob"):
-            action()
-    agents.supervisor.end("bob")
-    assert len(agents.told("bob", "agent:ended")) == 1
-
-
-def test_the_time_limit_stops_the_turn_and_fails_the_agent(agents):
-    agents.spawn("bob", "the task")
-    agents.book.turn_limit_reached(agents.turn("bob").id, took_too_long(5))
-    assert agents.runner.stopped == [(agents.turn("bob").id, took_too_long(5))]
-    agents.fall("bob")
-    assert agents.state("bob") == "failed"
-    assert agents.turn("bob").outcome is Outcome.TIMED_OUT
 
 
 def test_the_output_limit_stops_the_turn_and_fails_the_agent(agents):

@@ -196,16 +196,9 @@ def test_messages_reach_whom_they_are_for(call, agents):
     good(call("bob", "spawn_agent", {"prompt": "task", "name": "kid"}))
     good(call("kid", "send_message", {"to": "parent", "text": "hi boss"}))
     (message,) = json.loads(good(call("bob", "check_inbox")))["messages"]
+    assert json.loads(good(call("bob", "check_inbox")))["messages"] == [], "it is read once"
     answer = "reply_to 7, or this turn's last words are the answer"
     assert message == {"id": 7, "head": f"message 7 from your child kid: a request, 0 s ago; {answer}", "text": "hi boss"}
-
-
-def test_messages_are_read_once(call, agents):
-    good(call("eve", "send_message", {"to": "bob", "text": "hi"}))
-    (message,) = json.loads(good(call("bob", "check_inbox")))["messages"]
-    assert message["head"].startswith(f"message {message['id']} from agent eve outside your family: a request, ")
-    assert message["text"] == "hi"
-    assert json.loads(good(call("bob", "check_inbox")))["messages"] == []
 
 
 def test_the_status_is_noted(call, agents):
@@ -226,6 +219,7 @@ BAD = [
     ("spawn_agent", {"prompt": "x", "program": "claude"}, "programs.claude.children = true"),
     ("spawn_agent", {"prompt": "x", "program": "vi"}, "choose cursor, claude or codex"),
     ("spawn_agent", {"prompt": "x", "name": "operator"}, "reserved"),
+    ("spawn_agent", {"prompt": "x", "directory": "sub"}, "directory"),
     ("shell", {}, "whoami"),
 ]
 
@@ -237,17 +231,6 @@ def test_what_is_refused_is_said_and_changes_nothing(call, agents, tool, argumen
     assert (list(agents.registry.agents), agents.journal.last_cursor) == before
 
 
-def test_a_child_works_in_its_parents_workspace(call, agents, work):
-    good(call("bob", "spawn_agent", {"prompt": "x", "name": "kid"}))
-    assert agents.agent("kid").workspace == str(work)
-
-
-def test_a_child_in_a_directory_that_its_parent_could_swap_is_refused(call, agents):
-    before = len(agents.registry.agents)
-    assert "directory" in bad(call("bob", "spawn_agent", {"prompt": "x", "directory": "sub"}))
-    assert len(agents.registry.agents) == before
-
-
 def test_a_repeated_call_has_one_effect_and_one_answer(call, agents):
     arguments = {"to": "operator", "text": "once"}
     first = call("bob", "send_message", arguments, "relay:1")
@@ -256,18 +239,6 @@ def test_a_repeated_call_has_one_effect_and_one_answer(call, agents):
     assert call("bob", "send_message", arguments, "relay:2") != first
     assert len(agents.store.waiting_items(None)) == 2
     assert good(call("bob", "spawn_agent", {"prompt": "x"}, "relay:3")) == good(call("bob", "spawn_agent", {}, "relay:3"))
-
-
-def test_a_repeated_call_of_another_agent_is_its_own(call, agents):
-    good(call("bob", "send_message", {"to": "operator", "text": "bob's"}, "relay:1"))
-    good(call("eve", "send_message", {"to": "operator", "text": "eve's"}, "relay:1"))
-    assert [item.text for item in agents.store.waiting_items(None)] == ["bob's", "eve's"]
-
-
-def test_calls_without_an_identity_are_all_new(call, agents):
-    for _ in range(2):
-        good(call("bob", "send_message", {"to": "operator", "text": "again"}))
-    assert len(agents.store.waiting_items(None)) == 2
 
 
 def test_what_only_reads_is_answered_on_a_full_disk(call, agents):

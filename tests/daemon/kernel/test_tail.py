@@ -27,38 +27,16 @@ def drain(tail):
     return found
 
 
-def test_appended_bytes_are_read_once(path):
-    append(path, b"one\n")
-    tail = Tail(str(path), 0)
-    assert drain(tail) == b"one\n"
-    assert tail.read() == b""
-    append(path, b"two\n" * 100_000)
-    assert drain(tail) == b"two\n" * 100_000
-    tail.close()
-
-
-def emptied(path):
-    """Where a file was read to its end, which is then emptied."""
+@pytest.mark.parametrize("later", [b"new\n", b"another line\n" * 40], ids=["shorter", "grown past where it was cut"])
+def test_a_file_that_was_emptied_is_read_from_the_beginning(path, later):
     append(path, b"first line\n" * 20)
     tail = Tail(str(path), 0)
     drain(tail)
     os.truncate(path, 0)
-    return tail
-
-
-def read_from_the_beginning(path, tail, later):
     append(path, later)
     assert tail.read() == Cut(len(later), 220, 0)
     assert drain(tail) == later
     tail.close()
-
-
-def test_a_file_that_is_emptied_is_read_from_the_beginning(path):
-    read_from_the_beginning(path, emptied(path), b"new\n")
-
-
-def test_a_file_that_was_cut_and_has_grown_past_is_noticed(path):
-    read_from_the_beginning(path, emptied(path), b"another line\n" * 40)
 
 
 def test_a_file_that_lost_its_end_is_read_on_from_there(path):
@@ -86,7 +64,7 @@ def test_no_file(tmp_path):
         Tail(str(tmp_path / "none"), 0)
 
 
-@given(st.lists(st.binary(min_size=1, max_size=100), max_size=20))
+@given(st.lists(st.binary(min_size=1, max_size=100) | st.just(b"two\n" * 100_000), max_size=20))
 def test_without_a_cut_everything_is_read_exactly_once(tmp_path_factory, parts):
     path = tmp_path_factory.mktemp("tail") / "out"
     path.touch()

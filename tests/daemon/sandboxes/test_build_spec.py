@@ -76,14 +76,10 @@ def is_shown(built, host_path):
     return False
 
 
-def test_it_is_a_pure_function():
-    assert spec() == spec()
-
-
 def test_the_workspace_is_writable_and_its_cursor_directory_is_ours():
     closed = ("/home/me/work/.git/config", "/home/me/work/.git/hooks", "/home/me/work/.cursor")
     built = spec(guard=ProtectedPaths(pinned=("/home/me/work/.git",), read_only=closed, missing=("/home/me/work/.envrc",)))
-    assert built.workdir == "/home/me/work"
+    assert (built.workdir, built.hostname) == ("/home/me/work", "bob")
     assert source_of(built, "/home/me/work/src") == ("/home/me/work/src", True)
     assert source_of(built, "/home/me/work/.cursor/mcp.json") == (PLACE.mcp_json, False)
     for name in ("config", "hooks/pre-commit"):
@@ -236,10 +232,6 @@ def test_no_secret_is_on_the_command_line(network, secret):
     secret = f"S{secret}S"
     built = spec(agent_with(network), environ=dict.fromkeys(SECRETS, secret))
     assert secret not in " ".join(launch.command("/usr/bin/bwrap", built))
-
-
-def test_the_hostname_is_the_agents_name():
-    assert spec(agent_with(name="alice")).hostname == "alice"
 
 
 # The network

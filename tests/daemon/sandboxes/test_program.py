@@ -57,20 +57,13 @@ def test_a_program_that_lies_where_its_agents_write_is_refused(home):
     assert program.find(str(path), of=PROGRAMS["codex"]).path == str(path)
 
 
-def test_a_program_by_its_path(tmp_path, home):
-    path = executable(tmp_path / "opt" / "agent")
-    assert program.find(str(path)).path == str(path)
-
-
-def test_a_program_in_the_home_directory_by_tilde(home):
-    path = executable(home / "tools" / "agent")
-    assert program.find("~/tools/agent").path == str(path)
-
-
-def test_a_relative_path(tmp_path, home, monkeypatch):
-    path = executable(tmp_path / "opt" / "agent")
+def test_a_program_by_its_path_shows_its_directory(tmp_path, home, monkeypatch):
+    path = executable(tmp_path / "opt" / "agent", "#!/usr/bin/env python3\n")
     monkeypatch.chdir(tmp_path)
-    assert program.find("./opt/agent").path == str(path)
+    for name in (str(path), "./opt/agent"):
+        assert program.find(name) == program.Program(str(path), (str(path.parent),)), "its interpreter is the system's"
+    path = executable(home / "tools" / "agent")
+    assert program.find("~/tools/agent") == program.Program(str(path), (str(path.parent),))
 
 
 @pytest.mark.parametrize("what", ["missing", "directory", "plain", "dangling"])
@@ -97,11 +90,6 @@ def test_a_link_shows_where_the_real_file_is(tmp_path, home):
     assert found.visible == (str(real.parent),)
 
 
-def test_a_program_in_a_directory_of_the_home_shows_that_directory(home):
-    path = executable(home / "agent" / "agent")
-    assert program.find(str(path)).visible == (str(path.parent),)
-
-
 @pytest.mark.parametrize("place", ["home/agent", "agent"])
 def test_a_program_in_the_home_itself_or_above_shows_only_its_file(tmp_path, home, place):
     path = executable(tmp_path / place)
@@ -115,11 +103,6 @@ def test_a_home_that_is_a_link_is_not_shown_either(tmp_path, monkeypatch):
     (tmp_path / "home").symlink_to(real)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert not shows(program.find(str(path)).visible, real / ".ssh")
-
-
-def test_an_interpreter_of_the_system_needs_nothing_more(tmp_path, home):
-    path = executable(tmp_path / "opt" / "agent", "#!/usr/bin/env python3\n")
-    assert program.find(str(path)).visible == (str(path.parent),)
 
 
 def test_an_interpreter_elsewhere_shows_its_installation(tmp_path, home):
