@@ -6,9 +6,11 @@ profile that is loaded by then; `--hypothesis-profile fuzz` chooses the other on
 
 import gc
 
+import pytest
 from hypothesis import settings
 
 from tests.support import descriptors, leftovers, surroundings
+from tests.support.waiting import wait_until
 
 leftovers.watch()
 surroundings.arrange()
@@ -18,6 +20,12 @@ base = settings(settings.get_profile("default"), deadline=None, print_blob=True,
 settings.register_profile("gate", base, derandomize=True)
 settings.register_profile("fuzz", base, derandomize=False)
 settings.load_profile("gate")
+
+
+@pytest.fixture(scope="session")
+def until():
+    """`wait_until`, the one way to wait."""
+    return wait_until
 
 
 def pytest_configure(config):

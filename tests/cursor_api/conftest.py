@@ -12,10 +12,10 @@ from substrat.cli.connection import Connection
 from tests.support import script
 from tests.support.daemon import PROGRAMS, DaemonFixture
 from tests.support.processes import is_alive
-from tests.support.waiting import wait_until
 
 STANDIN = PROGRAMS / "cursor-agent-standin"
 
+HANGING = "mark('pid', str(os.getpid()))\nline({'type': 'assistant', 'text': 'a', 'timestamp_ms': 1})\nhang()"
 PRELUDE = f"""\
 {script.head("-S")}import json, os, signal, sys, time
 prompt = sys.stdin.read()
@@ -31,6 +31,10 @@ def hang():
     while True:
         signal.pause()
 """
+
+
+def pid_in(place):
+    return int((place / "pid").read_text())
 
 
 def _children():
@@ -101,12 +105,6 @@ def printing(program):
         return program(f"sys.stdout.write({text!r})\nsys.stderr.write({errors!r})\nsys.exit({code})\n")
 
     return write
-
-
-@pytest.fixture
-def until():
-    """`wait_until`, the one way to wait."""
-    return wait_until
 
 
 @pytest.fixture

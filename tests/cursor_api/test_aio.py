@@ -14,15 +14,11 @@ from substrat.client.events import TaskConnection
 from substrat.cursor_api import AgentConfig, EventType, aio
 from substrat.cursor_api.command import AgentNotFound
 from substrat.errors import DaemonNotRunning, Refused
+from tests.cursor_api.conftest import HANGING, pid_in
 from tests.support.waiting import wait_until
 
-HANGING = "mark('pid', str(os.getpid()))\nline({'type': 'assistant', 'text': 'a', 'timestamp_ms': 1})\nhang()"
 HELD = "begun\n/shell while [ ! -e go ]; do sleep 0.02; done\nended"
 SANDBOXED = AgentConfig(sandboxed=True)
-
-
-def pid_in(place):
-    return int((place / "pid").read_text())
 
 
 @contextlib.asynccontextmanager

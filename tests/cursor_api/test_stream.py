@@ -12,6 +12,7 @@ import threading
 import pytest
 
 from substrat.cursor_api import CursorAgentClient, EventType, StreamingResponse, query_stream
+from tests.cursor_api.conftest import HANGING, pid_in
 from tests.support.optional import present
 
 ENDLESS = """
@@ -22,7 +23,6 @@ while True:
     number += 1
     line({"type": "assistant", "text": f"{number} ", "timestamp_ms": number})
 """
-HANGING = "mark('pid', str(os.getpid()))\nline({'type': 'assistant', 'text': 'a', 'timestamp_ms': 1})\nhang()"
 CHILDREN = """
 import subprocess
 stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
@@ -44,10 +44,6 @@ def endless(program):
 @pytest.fixture
 def hanging(program):
     return CursorAgentClient(agent_binary=program(HANGING))
-
-
-def pid_in(place):
-    return int((place / "pid").read_text())
 
 
 def test_a_stream_of_the_standin_has_deltas_and_segments():

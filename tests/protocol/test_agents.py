@@ -1,12 +1,12 @@
 """Agents, turns, waiting and stopping."""
 
 import json
-import os
 
 from substrat.protocol.objects import GateObject, QueuedObject, WaitObject
 from tests.protocol import document
 from tests.protocol.rules import rule
 from tests.protocol.transcript import MATCHES
+from tests.support.processes import link, processes
 from tests.support.waiting import PATIENCE
 
 LIMITS = {"time_limit": 0, "silence_limit": 900}
@@ -162,20 +162,13 @@ def test_a_stop_is_answered_when_the_processes_are_gone(wire, running):
     for method, state in (("suspend", "suspended"), ("interrupt", "idle"), ("end", "ended")):
         running.hold(wire, method, before=f"/shell sleep 600 & echo $! > {running.workspace}/pid\n")
         agent = wire.call(f"agent.{method}", agent=method)
-        assert processes(running.workspace) == [], method
+        assert working_in(running.workspace) == [], method
         assert (agent["state"], agent["turn"]["outcome"]) == (state, "interrupted")
 
 
-def processes(workspace):
+def working_in(workspace):
     """Who works in a workspace and hasn't ended."""
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            if entry.isdigit() and os.readlink(f"/proc/{entry}/cwd") == str(workspace):
-                found.append(int(entry))
-        except OSError:
-            continue  # it has ended while we looked
-    return found
+    return [pid for pid in processes() if link(f"/proc/{pid}/cwd") == str(workspace)]
 
 
 @rule("P-STOP-2")
@@ -239,7 +232,7 @@ def test_a_shutdown_that_suspends(daemon):
         watcher.call("events.subscribe", since=0)
         wire.call("daemon.shutdown", suspend=True)
     assert daemon.process.wait(PATIENCE) == 0
-    assert processes(daemon.workspace) == []
+    assert working_in(daemon.workspace) == []
     daemon.start()
     with daemon.wire() as wire:
         states = {agent["name"]: agent["state"] for agent in wire.call("agent.list")}

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.redteam.hostile import PROGRAM
-from tests.system.conftest import _shared, daemon, shared, until
+from tests.system.conftest import _shared, daemon, shared
 
-__all__ = ["_shared", "daemon", "shared", "until"]
+__all__ = ["_shared", "daemon", "shared"]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from substrat.daemon.state.layout import TurnDir
 from tests.redteam.hostile import DOOR, PROGRAM, TRIED, said
 from tests.support.daemon import PROGRAMS
-from tests.system.test_exec_terminal import Screen
+from tests.support.terminal import Screen
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -234,19 +234,6 @@ def test_a_flood_of_messages_meets_a_limit_and_is_in_nobodys_way(hostile):
     assert well(hostile)
 
 
-def test_a_flood_of_messages_is_stopped_by_its_limit_alone(daemon):
-    """The control: where the limit is higher, all of them arrive."""
-    daemon.start(agent=daemon.program(PROGRAM), config="[limits]\nwaiting_from_one = 500\nmessage_bytes = 4000000\n")
-    daemon.spawn("bert", daemon.workspace("victim"))
-    daemon.ok("suspend", "bert")
-    said = dict(attack(daemon, daemon.workspace(), FLOOD))
-    assert said.pop("to bert is accepted") == 400
-    assert said.pop("to operator is accepted") == 400
-    (huge,) = said
-    assert not huge.startswith("huge !") or "bytes" not in huge, huge
-    assert len(daemon.events("bert", "message:received")) >= 400
-
-
 def rests(agent):
     """Whether an agent has nothing to do, or only messages that wake it no more."""
     return agent["state"] == "idle" or (agent["reason"] or "").startswith("messages alone have started its last turns")

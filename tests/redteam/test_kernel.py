@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -93,34 +92,6 @@ def test_an_attempt_on_the_kernel_is_refused(inside, outside, when, item, name):
 @pytest.mark.parametrize("name", attempts.ATTEMPTS["everyday sockets"])
 def test_an_everyday_socket_is_there(inside, outside, when, name):
     assert inside[when]["everyday sockets"][name] == outside["everyday sockets"][name]
-
-
-@pytest.mark.parametrize("when", ["fresh", "resumed"])
-def test_no_capability_and_no_way_to_more(inside, outside, when):
-    status = inside[when]["status"]
-    assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
-    assert status["NoNewPrivs"] == "1"
-    assert status["Seccomp"] == "2"
-    assert outside["status"]["CapBnd"].strip("0") or outside["status"]["NoNewPrivs"] == "1", "the control"
-
-
-def test_a_setuid_program_gives_nothing(daemon):
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a program to another user")
-    work = daemon.workspace()
-    program = work / "other"
-    shutil.copy("/usr/bin/id", program)
-    os.chown(program, 65534, 65534)
-    program.chmod(0o4755)
-    assert program.stat().st_mode & stat.S_ISUID
-    control = subprocess.run([program, "-u"], capture_output=True, text=True, check=True).stdout
-    if control.strip() != "65534":
-        pytest.skip(f"{work} is mounted without setuid")
-    daemon.start(agent=daemon.program(SHELL))
-    agent = daemon.spawn("anna", work, "./other -u; sudo -n id -u; newuidmap $$ 0 0 1; grep NoNewPrivs /proc/self/status")
-    first, *rest = agent["turn"]["result"].splitlines()
-    assert first == "1000"
-    assert rest[-1].split() == ["NoNewPrivs:", "1"]
 
 
 def test_a_sandbox_whose_first_process_is_attacked_still_ends(daemon, until):

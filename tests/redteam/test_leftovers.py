@@ -1,6 +1,5 @@
 """What a hostile program leaves behind for those who come later: the daemon that deletes, the person who looks, git."""
 
-import contextlib
 import json
 import os
 import re
@@ -12,7 +11,7 @@ import sys
 import pytest
 
 from tests.redteam.hostile import PROGRAM, TRIED, said
-from tests.support.daemon import PROGRAMS
+from tests.support.terminal import Screen
 
 # For whoever deletes
 
@@ -140,18 +139,9 @@ LOOKS = (
 
 def on_terminal(daemon, *words):
     """Give a command on a terminal; returns what the terminal was sent."""
-    ours, theirs = os.openpty()
-    command = [PROGRAMS / "substratctl", *words]
-    environment = daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket))
-    process = subprocess.Popen(command, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, cwd=daemon.directory)
-    os.close(theirs)
-    sent = b""
-    with contextlib.suppress(OSError):  # EIO: nobody has it any more
-        while data := os.read(ours, 65536):
-            sent += data
-    os.close(ours)
-    assert process.wait() in {0, 6}, (words, sent)
-    return sent.decode().replace("\r\n", "\n")
+    screen = Screen(daemon, *words, term="dumb")
+    assert screen.end() in {0, 6}, (words, screen.shown)
+    return screen.shown.replace("\r\n", "\n")
 
 
 def test_no_look_at_what_an_agent_wrote_moves_the_cursor(daemon):

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.system.conftest import daemon, until  # noqa: F401 - fixtures
+from tests.system.conftest import daemon  # noqa: F401 - fixtures
 from tests.system.test_network import ALLOW, BOTH_FORMS, form, net, told, world  # noqa: F401 - fixtures
 
 ATTACK = r"""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import netrelay
+from tests.support.processes import arguments_of, processes
 
 PATIENCE = 20
 
@@ -203,17 +204,10 @@ def test_it_idles_while_nothing_moves(scene):
         while True:
             full.send(bytes(1 << 20))
     unread.shutdown(socket.SHUT_WR)
-    (relay,) = (pid for pid in filter(str.isdigit, os.listdir("/proc")) if is_relay(pid, scene.port))
+    (relay,) = (pid for pid in processes() if str(scene.port) in arguments_of(pid))
     before = ticks(relay)
     scene.nobody_comes(0.5)
     assert ticks(relay) - before < 10  # of 50
-
-
-def is_relay(pid, port):
-    try:
-        return str(port).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
 
 
 def ticks(pid):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.waiting import is_readable, wait_until
+from tests.support.waiting import is_readable
 
 ROOT = Path(__file__).parents[2]
 MCP_SERVER = Path(__file__).with_name("scripted_mcp_server.py")
@@ -151,8 +151,3 @@ def standin(tmp_path):
     standin = Standin(tmp_path)
     yield standin
     standin.kill_all()
-
-
-@pytest.fixture
-def until():
-    return wait_until

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import arguments_of, processes
+
 
 def test_lines_that_are_no_action_are_spoken_back(standin):
     assert standin.run("hello\n  indented\n/nonsense 1\n/\n\n/say  two  spaces\r\n").text == (
@@ -130,18 +132,8 @@ def test_background_commands_can_be_bounded_or_left(standin, until):
 def test_a_worker_outlives_the_run_in_its_own_session(standin, until):
     running = standin.start("/worker\nend\n/hang")
     running.read_until("result")
-    (pid,) = until(
-        lambda: [int(it) for it in os.listdir("/proc") if it.isdecimal() and is_worker_of(it, standin.workspace)]
-    )
+    words = {"worker-server", str(standin.workspace)}
+    (pid,) = until(lambda: [pid for pid in processes() if words <= set(arguments_of(pid))])
     running.signal(9)
     assert os.getsid(pid) == pid
     os.kill(pid, 9)
-
-
-def is_worker_of(pid, workspace):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
-    except OSError:
-        return False
-    return b"worker-server" in words and str(workspace).encode() in words

@@ -359,6 +359,10 @@ class DaemonFixture:
         with self.wire() as wire:
             return [event for event in wire.pages(agent=name) if kind in (None, event["kind"])]
 
+    def turns(self, name: str) -> list[Any]:
+        with self.wire() as wire:
+            return list(wire.call("agent.turns", agent=name)["turns"])
+
     def shell(self, name: str) -> str:
         """What the shell commands of a stand-in's turns printed, joined."""
         calls = [event["raw"]["tool_call"] for event in self.events(name, "tool-call-completed")]

@@ -7,7 +7,6 @@ import stat
 import pytest
 
 from tests.support.daemon import DaemonFixture
-from tests.support.waiting import wait_until
 from tests.system.obedient import OBEDIENT, Agent, prepare
 
 
@@ -36,12 +35,6 @@ def daemon(tmp_path):
 def running(daemon):
     """A daemon that runs, whose agents are the stand-in."""
     return daemon.start()
-
-
-@pytest.fixture
-def until():
-    """`wait_until`, the one way to wait."""
-    return wait_until
 
 
 @pytest.fixture

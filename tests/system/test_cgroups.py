@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from substrat.core.agents import cgroup_limits
+from tests.support.processes import arguments_of
 
 ENTER = 'echo 0 >"$0"/cgroup.procs && exec "$@"'
 
@@ -104,13 +105,6 @@ def namespace_pids(pid):
     return line.split()[1:]
 
 
-def command_line(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has ended since
-        return b""
-
-
 def state(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
@@ -119,7 +113,7 @@ def test_a_frozen_turn_is_frozen_by_its_cgroup_and_what_was_stopped_stays_so(div
     work = divided.workspace()
     divided.held("anna", work, before="/shell sleep 30 >/dev/null 2>&1 &\n")
     (group,) = groups(service)
-    (sleeper,) = [pid for pid in members(group) if command_line(pid) == b"sleep\0" + b"30\0"]
+    (sleeper,) = [pid for pid in members(group) if arguments_of(pid) == ["sleep", "30", ""]]
     os.kill(sleeper, signal.SIGSTOP)
     divided.ok("suspend", "anna", "--freeze")
     assert is_stopped(group)

@@ -5,29 +5,13 @@ import os
 
 import pytest
 
-from tests.system.test_messages import prompts, settled
-
-
-def git(daemon, where, *arguments):
-    return daemon.git(where, *arguments).strip()
-
-
-def tool(kind, **arguments):
-    return f"/tool {kind} {json.dumps(arguments)}"
-
-
-def commit(name, text="new"):
-    return f"/shell echo {text} > {name}; git add {name}; git commit -qm 'add {name}'"
+from tests.system.test_clones import commit, git
+from tests.system.test_messages import prompts, settled, tool
 
 
 @pytest.fixture
 def app(daemon):
     return daemon.workspace("app", git=True)
-
-
-def answers(daemon, agent):
-    """The answers of an agent's tool calls, in their order."""
-    return daemon.tool(agent)
 
 
 def idle(daemon, until, *names):
@@ -40,7 +24,7 @@ def test_a_childs_clone_starts_at_its_parents_head_and_the_parent_takes_its_work
     daemon.spawn("lead", app, f"{commit('a.txt')}\n/shell echo wip > wip.txt\n{child}", "--clone")
     idle(daemon, until, "lead", "kid")
     assert daemon.shell("kid").split()[:4] == ["new", "README.md", "a.txt", "add"]
-    said = next(text for text in map(str, answers(daemon, "lead")) if "kid" in text)
+    said = next(text for text in map(str, daemon.tool("lead")) if "kid" in text)
     assert "1 uncommitted file of yours is not in it" in said
     assert "workspace: clone" in said
     head = git(daemon, app, "rev-parse", "refs/substrat/kid/head")
@@ -66,7 +50,7 @@ def test_a_lead_hears_what_a_child_has_made_and_can_take_it_in_the_same_turn(dae
     take = f"/shell git merge -q {wip[:7]}; cat rest.txt"
     daemon.ok("send", "lead", "--wait", "\n".join([tool("list_agents"), take]))
     assert daemon.shell("lead") == "forgotten\n"
-    assert made in str(answers(daemon, "lead")[-1])
+    assert made in str(daemon.tool("lead")[-1])
     daemon.ok("send", "lead", tool("send_message", to="kid", text="/say well", intent="request"))
     until(lambda: settled(daemon, "lead", 5), "the answer")
     made = made.replace("not landed", "in lead")
@@ -117,12 +101,12 @@ def test_no_agent_sees_a_siblings_work_as_a_ref_and_a_base_is_a_commit_that_is_k
     daemon.spawn("lead", app, "\n".join([commit("a.txt"), *kids]), "--clone")
     idle(daemon, until, "lead", "one", "two")
     assert daemon.shell("two").split() == ["README.md", "two.txt"]
-    assert "is no commit that is kept" in "".join(map(str, answers(daemon, "lead")))
+    assert "is no commit that is kept" in "".join(map(str, daemon.tool("lead")))
     assert "bad" not in {agent["name"] for agent in daemon.ok("ls")}
     grandchild = tool("spawn_agent", name="third", prompt="/shell ls", base="agents/two")
     daemon.ok("send", "one", "--wait", f"/shell git branch -r\n{grandchild}")
     assert "agents/" not in daemon.shell("one")
-    assert "no descendant" in "".join(map(str, answers(daemon, "one")))
+    assert "no descendant" in "".join(map(str, daemon.tool("one")))
     daemon.ok("send", "lead", "--wait", "/shell git branch -r")
     assert "agents/one" in daemon.shell("lead")
     assert "agents/two" in daemon.shell("lead")
@@ -137,7 +121,7 @@ def test_a_parent_in_place_shares_and_may_ask_for_a_clone(daemon, app, until):
     ]
     daemon.spawn("lead", app, "\n".join(kids))
     idle(daemon, until, "lead", "here", "apart")
-    said = "".join(map(str, answers(daemon, "lead")))
+    said = "".join(map(str, daemon.tool("lead")))
     assert "workspace: share" in said
     assert "workspace: clone" in said
     assert "uncommitted file" in said
@@ -155,8 +139,8 @@ def test_a_clone_is_never_shared_and_shows_no_more_than_the_parent_sees(daemon, 
     daemon.spawn("lead", app, tool("spawn_agent", name="kid", prompt="/say hi", workspace="share"), "--clone")
     # `worktree` is the word for a clone in chats of before.
     daemon.spawn("low", app / "sub", tool("spawn_agent", name="kid", prompt="/say hi", workspace="worktree"))
-    assert "your clone is yours alone" in "".join(map(str, answers(daemon, "lead")))
-    assert "more than you see" in "".join(map(str, answers(daemon, "low")))
+    assert "your clone is yours alone" in "".join(map(str, daemon.tool("lead")))
+    assert "more than you see" in "".join(map(str, daemon.tool("low")))
     assert "kid" not in {agent["name"] for agent in daemon.ok("ls")}
 
 
@@ -222,7 +206,7 @@ def test_an_agent_looks_at_its_descendants_work(daemon, app, until):
     looks += [tool("get_agent", name="kid", what=what, path="sub") for what in ("diff", "result")]
     daemon.ok("send", "lead", "--wait", "\n".join(looks))
     head = git(daemon, app, "rev-parse", "refs/substrat/kid/head")
-    told = list(map(str, answers(daemon, "lead")[-10:]))
+    told = list(map(str, daemon.tool("lead")[-10:]))
     status, result, tail, diff, other, refused, nobody, stat, below, odd = told
     assert head in status
     assert head in result

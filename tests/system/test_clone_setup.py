@@ -3,18 +3,15 @@
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
+from tests.support.processes import arguments_of, processes
 from tests.support.waiting import wait_until
+from tests.system.test_clones import git
 from tests.system.test_landing import me
 
 READ = "cat $ROOT_WORKTREE_PATH/.env > made; echo $PWD"
-
-
-def git(daemon, where, *arguments):
-    return daemon.git(where, *arguments).strip()
 
 
 def commit_setup(daemon, work, commands, include=None, **scripts):
@@ -137,14 +134,7 @@ def test_a_set_up_that_prints_much_keeps_its_beginning_and_its_end(daemon, app):
 
 def sleepers(mark):
     """The processes that sleep; bubblewrap, whose arguments name the command too, may be no further than its start."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found += [int(entry.name)] if (entry / "cmdline").read_bytes() == f"sleep\0{mark}\0".encode() else []
-            except OSError:
-                continue
-    return found
+    return [pid for pid in processes() if arguments_of(pid) == ["sleep", mark, ""]]
 
 
 def test_the_set_up_ends_with_the_daemon_and_the_next_one_repeats_it(daemon, app):

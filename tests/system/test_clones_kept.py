@@ -4,17 +4,13 @@ import hashlib
 import json
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.support.processes import processes
+from tests.support.processes import arguments_of, processes
 from tests.support.waiting import wait_until
+from tests.system.test_clones import git
 from tests.system.test_clones_places import type_remedy
-
-
-def git(daemon, where, *arguments):
-    return daemon.git(where, *arguments).strip()
 
 
 @pytest.fixture
@@ -211,16 +207,9 @@ def test_a_git_that_deletes_refs_ends_by_itself_when_the_daemon_is_killed(daemon
 
 def is_changing_refs(app):
     """Say whether a sandbox lives whose git changes refs of a repository, and does nothing else."""
-    words = (b'change "$1"', os.fsencode(app / ".git"))
-    lines = map(command_line, processes())
+    words = ('change "$1"', str(app / ".git"))
+    lines = ["\0".join(arguments_of(pid)) for pid in processes()]
     return any(all(word in line for word in words) for line in lines)
-
-
-def command_line(pid):
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def test_a_lock_of_the_persons_git_stays_and_holds_up_no_keep(daemon, app):

@@ -1,13 +1,12 @@
 """Trees of agents that are over: kept a last time, listed, and removed only when nothing is lost by that."""
 
-import contextlib
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from substrat.daemon.failpoints import KILL_AT
-from tests.support.processes import processes
+from tests.support.processes import arguments_of, processes
 from tests.support.waiting import wait_until
 from tests.system.test_clones import app, commit, fingerprint, git
 
@@ -185,13 +184,6 @@ def test_a_prune_that_a_kill_cut_short_is_finished(daemon, app):
         daemon.stop()
 
 
-def command(pid):
-    """Return the command line of a process, empty once it is gone."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    return ""
-
-
 def test_no_turn_begins_while_an_agent_is_being_removed(daemon, app):
     """What is sent meanwhile goes with the agent; nothing runs in a tree that is about to go."""
     daemon.start()
@@ -203,7 +195,10 @@ def test_no_turn_begins_while_an_agent_is_being_removed(daemon, app):
     (tree,) = daemon.ok("clones")
     removal = daemon.follow("rm", "fix")
     # Not asked by a command, which would make the removal wait for itself, or be refused, if it came first.
-    wait_until(lambda: any(held in command(pid) for pid in processes()), "the removal, which keeps the work once more")
+    wait_until(
+        lambda: any(held in "\0".join(arguments_of(pid)) for pid in processes()),
+        "the removal, which keeps the work once more",
+    )
     assert "being removed" in daemon.ctl("exec", "fix", "--", "true").err
     daemon.ctl("send", "fix", "/shell echo never > never.txt")
     (Path(tree["path"]) / "hold").unlink()

@@ -1,48 +1,13 @@
 """`substratctl exec` on a terminal: its job control, modes, hang-up and pagers."""
 
 import os
-import pty
-import time
 
 from tests.support.daemon import PROGRAMS
-from tests.support.waiting import PATIENCE, is_readable
+from tests.support.processes import arguments_of
+from tests.support.terminal import Screen
 from tests.system.test_exec import anna, left_over
 
 __all__ = ["anna"]
-
-
-class Screen:
-    """A program on a terminal of its own."""
-
-    def __init__(self, daemon, *arguments, program=PROGRAMS / "substratctl"):
-        self.pid, self.master = pty.fork()
-        if self.pid == 0:
-            environment = daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket), TERM="xterm")
-            os.execve(program, [program, *arguments], environment)
-        self.shown = ""
-
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    def until(self, text):
-        deadline = time.monotonic() + PATIENCE
-        while text not in self.shown:
-            assert time.monotonic() < deadline, self.shown
-            if is_readable(self.master, 0.1):
-                self.shown += os.read(self.master, 4096).decode(errors="replace")
-        before, _, self.shown = self.shown.partition(text)
-        return before
-
-    def end(self):
-        """Read to the end; returns the exit status."""
-        while True:
-            try:
-                self.shown += os.read(self.master, 4096).decode(errors="replace")
-            except OSError:
-                break
-        _, status = os.waitpid(self.pid, 0)
-        os.close(self.master)
-        return os.waitstatus_to_exitcode(status)
 
 
 def on_a_terminal(daemon, line):
@@ -59,7 +24,7 @@ def test_a_shell_on_a_terminal(anna, until):
     screen.until("has-2-one")
     # Job control: an interrupt ends the command in the foreground, not the shell.
     screen.type("sleep 1000; echo went-$((2+2))-on\n")
-    until(lambda: any(b"sleep\x001000" in _arguments(pid) for pid in anna.sandboxed()))
+    until(lambda: any(arguments_of(pid)[:2] == ["sleep", "1000"] for pid in anna.sandboxed()))
     screen.type("\x03")
     screen.type("echo still-$((3+3))-there; sleep 1001 &\n")
     screen.until("still-6-there")
@@ -68,14 +33,6 @@ def test_a_shell_on_a_terminal(anna, until):
     assert screen.end() == 5
     assert "no job control" not in screen.shown
     until(lambda: left_over(anna) == [])
-
-
-def _arguments(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
 
 
 def test_a_terminal_shows_everything_and_is_as_it_was(anna):

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from sandbox import bwrap, host
+from tests.support.processes import arguments_of
 
 # Stops the process that moves the mounts, once: the sandbox then waits for it.
 BUBBLEWRAP = """#!/bin/sh
@@ -48,11 +49,7 @@ def stopped(daemon, until, noted, work):
 
 def waits(pid):
     """Say whether a process is a sandbox's first program at the gate."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().split(b"\0")[:3] == [os.fsencode(word) for word in bwrap.GATE[:3]]
-    except OSError:
-        return False
+    return arguments_of(pid)[:3] == [*bwrap.GATE[:3]]
 
 
 def test_a_turn_begins_and_ends_well_though_the_daemon_is_killed_while_its_sandbox_waits(daemon, mover):

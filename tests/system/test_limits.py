@@ -26,9 +26,7 @@ def kill_outer(daemon):
 
 
 def lost(daemon, name, number):
-    with daemon.wire() as wire:
-        turns = wire.call("agent.turns", agent=name)["turns"]
-    return [turn["outcome"] for turn in turns if turn["number"] == number] == ["lost"]
+    return [turn["outcome"] for turn in daemon.turns(name) if turn["number"] == number] == ["lost"]
 
 
 def test_a_silent_turn_is_stopped(daemon):
@@ -235,9 +233,4 @@ def test_a_turn_lost_with_the_daemon_is_restored_by_the_next_one(running, until)
     running.start()
     until(lambda: lost(running, "anna", 1), "the loss")  # and what is left of the turn with it
     assert running.wait("anna", "idle")["turn"]["number"] == 2
-    assert [turn["outcome"] for turn in turns(running, "anna")] == ["lost", "success"]
-
-
-def turns(daemon, name):
-    with daemon.wire() as wire:
-        return wire.call("agent.turns", agent=name)["turns"]
+    assert [turn["outcome"] for turn in running.turns("anna")] == ["lost", "success"]

@@ -1,16 +1,9 @@
 """Waits that end because an agent needs a person, with exit status 6 and the command to type; `ls --watch` shows it."""
 
 import json
-import os
-import pty
 import re
-import signal
-import struct
-import subprocess
-import termios
-from fcntl import ioctl
 
-from tests.support.daemon import PROGRAMS
+from tests.support.terminal import Screen
 
 ASKS = '/tool ask_operator {"question": "which way?"}'
 NEEDED = b"anna needs you: which way?: substratctl answer anna TEXT\n"
@@ -76,72 +69,38 @@ def test_a_question_that_is_dismissed_lets_the_lead_go_on(running, until):
     until(lambda: running.show("lead")["turn"]["number"] == 2, "the lead's wake")
 
 
-class Screen:
-    """A command on a terminal, and what it has written."""
-
-    def __init__(self, daemon, rows, columns, *words):
-        self._master, slave = pty.openpty()
-        self.resize(rows, columns)
-        environment = daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket), TERM="xterm")
-        self.process = subprocess.Popen(
-            [PROGRAMS / "substratctl", *words],
-            env=environment,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-        )
-        os.close(slave)
-        self.written = ""
-
-    def resize(self, rows, columns):
-        ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def read_until(self, sight):
-        """Read until a frame has a sight, and return that frame's lines."""
-        while True:
-            *frames, last = self.written.split("\x1b[H")
-            for frame in frames[1:] + ([last] if last.endswith("\x1b[J") else []):
-                if re.search(sight, frame):
-                    self.written = last
-                    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", frame).split("\r\n")
-            self.written += os.read(self._master, 65536).decode()
-
-    def end(self):
-        """End it as Ctrl-C does, and return the rest of what it wrote."""
-        self.process.send_signal(signal.SIGINT)
-        rest = b""
-        while True:
-            try:
-                rest += os.read(self._master, 65536)
-            except OSError:  # EIO: it has ended
-                break
-        os.close(self._master)
-        return rest.decode()
+def frame_with(screen, sight):
+    """Read until a frame has a sight, and return that frame's lines."""
+    while True:
+        *frames, last = screen.shown.split("\x1b[H")
+        for frame in frames[1:] + ([last] if last.endswith("\x1b[J") else []):
+            if re.search(sight, frame):
+                screen.shown = last
+                return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", frame).split("\r\n")
+        screen.read()
 
 
 def test_ls_watch_redraws_in_place_keeps_to_the_terminal_and_ends_cleanly(running):
     work = running.workspace()
     for number in range(12):
         running.ok("spawn", f"calm-{number}", "-w", work, "--network", "none")
-    screen = Screen(running, 10, 80, "ls", "--watch")
-    assert screen.written == ""
-    frame = screen.read_until("12 agents: 12 idle")
+    screen = Screen(running, "ls", "--watch", size=(10, 80))
+    assert screen.shown == ""
+    frame = frame_with(screen, "12 agents: 12 idle")
     assert len(frame) == 10
     assert any("more idle: 'ls -a' lists them" in line for line in frame)
     running.spawn("anna", work, ASKS)
-    frame = screen.read_until("1 answer")
+    frame = frame_with(screen, "1 answer")
     assert frame[1].startswith("anna")
     assert "answer anna TEXT" in "".join(frame[1:3])
     screen.resize(30, 60)
-    screen.process.send_signal(signal.SIGWINCH)
-    frame = screen.read_until(r"calm-11")
+    frame = frame_with(screen, r"calm-11")
     assert len(frame) == 30
     assert max(map(len, frame)) <= 60
     running.kill()
-    assert screen.read_until("the daemon is gone")[1].startswith("anna"), "what was last known stays"
+    assert frame_with(screen, "the daemon is gone")[1].startswith("anna"), "what was last known stays"
     running.start()
-    screen.read_until("Ctrl-C ends")
-    rest = screen.end()
-    assert rest.endswith("\x1b[?25h\x1b[?1049l"), "the cursor and the first screen are back"
-    assert screen.process.wait(20) == 0
+    frame_with(screen, "Ctrl-C ends")
+    screen.type("\x03")
+    assert screen.end() == 0
+    assert screen.shown.endswith("\x1b[?25h\x1b[?1049l"), "the cursor and the first screen are back"

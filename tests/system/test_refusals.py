@@ -87,11 +87,9 @@ def test_an_agent_program_that_is_missing(daemon):
     path = daemon.directory / "program"
     daemon.start(agent=path)
     assert str(path) in refused(daemon, daemon.workspace())
-
-
-def test_an_agent_program_that_is_nowhere_in_the_path(daemon):
+    daemon.stop()
     daemon.start(environment={"SUBSTRAT_AGENT_BINARY": "", "PATH": "/usr/bin:/bin"})
-    assert "cursor-agent" in refused(daemon, daemon.workspace())
+    assert "cursor-agent" in refused(daemon, daemon.directory / "work")
 
 
 def test_an_agent_program_that_vanishes_is_found_again(daemon):

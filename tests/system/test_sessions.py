@@ -140,7 +140,7 @@ def test_tokens_are_added_up_for_an_agent_and_its_family(running):
     running.spawn("anna", workspace, '/tool spawn_agent {"name": "kid", "prompt": "/say hi"}')
     running.wait("kid", "idle")
     running.wait("anna", "idle")  # the child's report was a turn of its own
-    turns = {name: [turn for turn in pages(running, name) if turn["usage"]] for name in ("anna", "kid")}
+    turns = {name: [turn for turn in running.turns(name) if turn["usage"]] for name in ("anna", "kid")}
     used = {name: sum(turn["usage"]["inputTokens"] for turn in turns[name]) for name in turns}
     found = running.ok("usage", "anna")
     assert (found["turns"], found["usage"]["inputTokens"]) == (len(turns["anna"]), used["anna"])
@@ -148,11 +148,6 @@ def test_tokens_are_added_up_for_an_agent_and_its_family(running):
     assert found["family"]["usage"]["inputTokens"] == used["anna"] + used["kid"]
     assert [row["name"] for row in running.ok("usage")] == ["anna", "kid"]
     assert "anna and its 1" in running.ctl("usage").out
-
-
-def pages(daemon, name):
-    with daemon.wire() as wire:
-        return wire.call("agent.turns", agent=name)["turns"]
 
 
 def test_a_companion_that_is_never_called_is_reported(daemon):

@@ -2,9 +2,7 @@
 
 import pytest
 
-
-def git(daemon, where, *arguments):
-    return daemon.git(where, *arguments).strip()
+from tests.system.test_clones import git
 
 
 def refs(daemon, where):

@@ -1,16 +1,11 @@
 """What a person with many agents sees: lists that fit, what runs, whose silence lasts, several agents' logs."""
 
 import os
-import pty
 import re
-import struct
-import subprocess
-import termios
-from fcntl import ioctl
 
 import pytest
 
-from tests.support.daemon import PROGRAMS
+from tests.support.terminal import Screen
 from tests.support.waiting import wait_until
 
 
@@ -29,20 +24,9 @@ def busy(shared):
 
 def on_terminal(daemon, columns, *words, lines=50):
     """Run a command whose standard output is a terminal of so many columns and lines; returns its lines."""
-    master, slave = pty.openpty()
-    ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    environment = daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket), TERM="xterm")
-    process = subprocess.Popen([PROGRAMS / "substratctl", *words], env=environment, stdout=slave, stderr=slave)
-    os.close(slave)
-    data = b""
-    while True:
-        try:
-            data += os.read(master, 65536)
-        except OSError:  # EIO: nobody has the other end any more
-            break
-    os.close(master)
-    assert process.wait(20) == 0, data
-    return data.decode().split("\r\n")[:-1]
+    screen = Screen(daemon, *words, size=(lines, columns))
+    assert screen.end() == 0, screen.shown
+    return screen.shown.split("\r\n")[:-1]
 
 
 def test_a_list_shows_who_needs_a_person_and_what_runs_and_fits(busy):
@@ -204,16 +188,7 @@ def test_chats_have_titles_and_the_beginning_of_an_id_does(running):
 def test_a_shells_prompt_says_where_one_is(shared):
     work = shared.workspace()
     shared.spawn("anna", work)
-    master, slave = pty.openpty()
-    environment = shared.environment(SUBSTRAT_SOCKET=str(shared.socket), TERM="xterm")
-    process = subprocess.Popen(
-        [PROGRAMS / "substratctl", "exec", "anna"], env=environment, stdin=slave, stdout=slave, stderr=slave,
-        start_new_session=True,
-    )  # fmt: skip
-    os.close(slave)
-    seen = b""
-    while f"[anna] {work} ".encode() not in seen:
-        seen += os.read(master, 4096)
-    os.write(master, b"exit\n")
-    wait_until(lambda: process.poll() is not None, "the shell's end")
-    os.close(master)
+    screen = Screen(shared, "exec", "anna")
+    screen.until(f"[anna] {work} ")
+    screen.type("exit\n")
+    assert screen.end() == 0

@@ -490,12 +490,6 @@ def system_service(booted):
 
 
 @pytest.fixture
-def until():
-    """`wait_until`, the one way to wait."""
-    return wait_until
-
-
-@pytest.fixture
 def running(service):
     """The service, installed and started."""
     return service.install()

@@ -1,11 +1,8 @@
 """Who may ask the page's server: each line of the rule, with a request that may beside it."""
 
-import os
-import pty
 import re
 import socket
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,8 +12,8 @@ from websockets.typing import Origin
 
 from substrat.web.access import PAGE_FILES, Access, Asked, judge
 from substrat.web.routes import ROUTES
-from tests.support.daemon import PROGRAMS
 from tests.support.processes import descriptors
+from tests.support.terminal import Screen
 from tests.support.waiting import PATIENCE, wait_until
 from tests.web.conftest import EventSource, offered
 
@@ -156,21 +153,11 @@ def test_a_link_leads_to_a_server_that_runs(web, serve, daemon):
 
 def test_only_a_terminal_is_told_the_token(web, daemon):
     assert web.line == f"http://127.0.0.1:{web.port}/\n"
-    reading, writing = pty.openpty()
-    with open(reading, "rb", buffering=0) as terminal:
-        process = subprocess.Popen(
-            [PROGRAMS / "substratctl", "web", "--port", "0"], stdout=writing,
-            env=daemon.environment(SUBSTRAT_SOCKET=str(daemon.socket)),
-        )  # fmt: skip
-        os.close(writing)
-        try:
-            line = b""
-            while not line.endswith(b"\n"):
-                line += os.read(terminal.fileno(), 1000)
-        finally:
-            process.terminate()
-            process.wait()
-    assert re.fullmatch(rf"http://127\.0\.0\.1:\d+/#token={web.token}\r\n", line.decode())
+    screen = Screen(daemon, "web", "--port", "0")
+    line = screen.until("\r\n")
+    screen.type("\x03")
+    screen.end()
+    assert re.fullmatch(rf"http://127\.0\.0\.1:\d+/#token={web.token}", line)
 
 
 def test_a_reader_may_change_nothing(serve, daemon):

@@ -15,6 +15,7 @@ from substrat.daemon.kernel import helper
 from substrat.daemon.sandboxes import oneshot
 from substrat.errors import SandboxFailed
 from tests.support.files_here import FilesHere
+from tests.support.processes import arguments_of, processes
 from tests.support.waiting import wait_until
 
 
@@ -36,14 +37,7 @@ def test_it_sees_what_it_is_shown_and_nothing_else(bubblewrap, tmp_path):
 
 
 def processes_with(mark):
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found += [entry.name] if mark in (entry / "cmdline").read_bytes() else []
-            except OSError:
-                continue
-    return found
+    return [pid for pid in processes() if mark in " ".join(arguments_of(pid))]
 
 
 @pytest.mark.parametrize("script", ["trap '' TERM INT; sleep {}", "setsid sleep {} & sleep {}"])
@@ -52,7 +46,7 @@ def test_one_that_takes_too_long_is_killed_with_all_it_started(bubblewrap, monke
     mark = f"1000{os.getpid()}"
     with pytest.raises(SandboxFailed, match="didn't end"):
         run(bubblewrap, script.replace("{}", mark))
-    assert processes_with(mark.encode()) == []
+    assert processes_with(mark) == []
 
 
 def test_one_that_prints_without_end_is_killed(bubblewrap, monkeypatch):
@@ -98,7 +92,7 @@ async def stop_again_and_again(mark):
         for pid in processes_with(mark):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 if not is_stopped(pid) and os.readlink(f"/proc/{pid}/ns/pid") == OWN:
-                    os.kill(int(pid), signal.SIGSTOP)
+                    os.kill(pid, signal.SIGSTOP)
         await trio.sleep(0.001)
 
 
@@ -119,10 +113,10 @@ async def test_one_whose_outer_process_is_stopped_ends_all_the_same(bubblewrap, 
         return str(caught.value)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(stop_again_and_again, mark.encode())
+        nursery.start_soon(stop_again_and_again, mark)
         assert "didn't end within 1 s" in await refusal()
         nursery.cancel_scope.cancel()
-    assert processes_with(mark.encode()) == []
+    assert processes_with(mark) == []
 
 
 def test_it_has_limits(bubblewrap):
@@ -170,7 +164,7 @@ def test_it_ends_with_the_process_that_started_it(bubblewrap):
             run(bubblewrap, f"trap '' TERM INT; setsid sleep {mark} & sleep {mark}")
         finally:
             os._exit(1)
-    wait_until(lambda: len(processes_with(mark.encode())) >= 4, "the sandbox is there")
+    wait_until(lambda: len(processes_with(mark)) >= 4, "the sandbox is there")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    wait_until(lambda: processes_with(mark.encode()) == [], "the sandbox is gone")
+    wait_until(lambda: processes_with(mark) == [], "the sandbox is gone")
