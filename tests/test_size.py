@@ -47,21 +47,20 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 1960,
     "substrat/web": 830,
     "substrat/web/page": 2460,
-    "tests": 54200,
+    "tests": 53270,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480
 LONG_FILES: dict[str, int] = {
     "tests/core/programs/cursor/test_dialects.py": 489,
     "tests/core/programs/cursor/test_stream.py": 538,
-    "tests/daemon/agents/test_requests.py": 494,
-    "tests/daemon/state/test_events.py": 538,
-    "tests/daemon/state/test_store.py": 543,
+    "tests/daemon/state/test_events.py": 527,
+    "tests/daemon/state/test_store.py": 520,
     "tests/model/reference.py": 645,
     "tests/model/test_daemon.py": 523,
     "tests/system/story.py": 547,
     "tests/system/test_full_disk.py": 531,
-    "tests/systemd/conftest.py": 501,
+    "tests/systemd/conftest.py": 495,
 }
 LONGEST_FUNCTION = 70
 LONG_FUNCTIONS: dict[str, int] = {}

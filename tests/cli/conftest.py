@@ -1,6 +1,7 @@
 """A scripted daemon on a real socket, and ways to run `substratctl` in this process and as a program."""
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -140,6 +141,13 @@ class FakeDaemon:
         for thread in self._threads:
             thread.join(PATIENCE)
             assert not thread.is_alive(), "a script went on"
+
+
+class Terminal(io.StringIO):
+    """Standard input or output on a terminal."""
+
+    def isatty(self):
+        return True
 
 
 @pytest.fixture(autouse=True)

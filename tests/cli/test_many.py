@@ -1,6 +1,5 @@
 """The verbs that take several agents: their requests, their output, and a name that fails."""
 
-import io
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from substrat import errors
 from substrat.cli import habits
 from substrat.cli.table import VERBS
 from substrat.cli.verbs import merge
+from tests.cli.conftest import Terminal
 from tests.support.cases import each
 
 STATES = {"a": "idle", "b": "failed", "c": "ended", "d": "suspended"}
@@ -200,11 +200,6 @@ def test_all_and_ended_say_how_many(ctl, several):
     assert ctl("rm", "--ended", "--json").json[0]["name"] == "c"
     for words in (("rm",), ("rm", "a", "--ended"), ("end",), ("end", "a", "--all")):
         assert ctl(*words).code == 2
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
 
 
 def test_on_a_terminal_end_all_says_how_many_turns_it_would_stop_and_asks(ctl, fake, agent, monkeypatch):

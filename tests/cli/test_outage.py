@@ -132,8 +132,9 @@ def test_answers_that_came_before_the_loss_are_not_asked_for_again(fake):
     assert sorted(asked[3:]) == ["c", "d"]
 
 
-def test_a_daemon_that_stays_away_ends_the_wait(ctl, fake, monkeypatch, tmp_path):
-    monkeypatch.setattr(outage, "_PATIENCE_S", 0.2)
+@pytest.mark.parametrize(("patience", "more", "code"), [(0.2, (), 3), (30, ("--timeout", "0.3"), 124)])
+def test_a_daemon_that_stays_away_ends_the_wait_and_its_time_counts(ctl, fake, monkeypatch, tmp_path, patience, more, code):
+    monkeypatch.setattr(outage, "_PATIENCE_S", patience)
 
     def serve(peer):
         peer.greet()
@@ -141,20 +142,9 @@ def test_a_daemon_that_stays_away_ends_the_wait(ctl, fake, monkeypatch, tmp_path
         (tmp_path / "daemon.sock").unlink()
 
     fake(serve)
-    done = ctl("wait", "anna")
-    assert (done.code, done.out) == (3, "")
-    assert "no daemon came back within 0.2 s" in done.err
-
-
-def test_the_time_of_a_wait_counts_while_no_daemon_is_there(ctl, fake, tmp_path):
-    def serve(peer):
-        peer.greet()
-        peer.read()
-        (tmp_path / "daemon.sock").unlink()
-
-    fake(serve)
-    done = ctl("wait", "anna", "--timeout", "0.3")
-    assert (done.code, done.out) == (124, "")
+    done = ctl("wait", "anna", *more)
+    assert (done.code, done.out) == (code, "")
+    assert ("no daemon came back within 0.2 s" in done.err) == (code == 3)
 
 
 @pytest.mark.parametrize("greets", [True, False])

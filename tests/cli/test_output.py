@@ -3,6 +3,7 @@
 import datetime as dt
 import io
 import json
+import re
 import sys
 import time
 import unicodedata
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from substrat import errors
 from substrat.cli import output
 from substrat.cli.verbs import show
+from tests.cli.conftest import Terminal
 from tests.support.cases import each
 
 NOW = 1_767_225_600.0
@@ -28,11 +30,6 @@ def stamp(seconds):
     return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat().replace("+00:00", "Z")
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def test_ages():
     for passed, said in (
         (0, "0s"), (59.9, "59s"), (60, "1m"), (3599, "59m"), (3600, "1h"), (86399, "23h"), (86400, "1d"),
@@ -41,14 +38,11 @@ def test_ages():
         assert output.age(stamp(NOW - passed), NOW) == said
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [None, "", "yesterday", 5, [], "2026-01", "2026-01-01T00:00:inf", "2026-01-01T00:00:nanZ", "2026-01-01T00:00:1e99"],
-)
-def test_what_is_no_time(odd):
-    assert output.seconds_of(odd) is None
-    assert output.age(odd, NOW) == "-"
-    assert output.clock(odd) == "--:--:--"
+def test_what_is_no_time():
+    odd: list[object] = [None, "", "yesterday", 5, [], "2026-01"]
+    odd += [f"2026-01-01T00:00:{end}" for end in ("inf", "nanZ", "1e99")]
+    assert [output.seconds_of(time) for time in odd] == [None] * len(odd)
+    assert {(output.age(time, NOW), output.clock(time)) for time in odd} == {("-", "--:--:--")}
 
 
 @given(st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(9999, 12, 31), timezones=st.just(dt.UTC)))
@@ -101,12 +95,10 @@ def test_colours_do_not_move_columns():
     plain = output.table(("NAME", "STATE", "DIR"), rows, colour=False, painted=1)
     painted = output.table(("NAME", "STATE", "DIR"), rows, colour=True, painted=1)
     assert "\x1b[32mrunning\x1b[0m" in painted
-    import re
-
     assert re.sub(r"\x1b\[\d+m", "", painted).replace(" \n", "\n") == plain
 
 
-@pytest.mark.parametrize("name", ["漢字", "\uff57\uff49\uff44\uff45", "e\u0301e\u0301", "plain", "🙂"])
+@each("name", ["漢字", "\uff57\uff49\uff44\uff45", "e\u0301e\u0301", "plain", "🙂"])
 def test_wide_characters_do_not_move_columns(name):
     text = output.table(("NAME", "STATE", "DIR"), [[name, "idle", "/w"], ["b", "running", "/w"]], colour=False, painted=1)
     lines = text.splitlines()
@@ -187,13 +179,11 @@ def test_show_without_a_turn(agent):
 
 
 def test_show_names_the_parent_while_it_is_there(ctl, fake, agent):
-    fake({"agent.show": agent(parent="p"), "agent.list": [agent(id="p", name="paul")]})
+    answers = {"agent.show": agent(parent="p"), "agent.list": [agent(id="p", name="paul")]}
+    fake(answers)
     assert "parent      paul (p)\n" in ctl("show", "anna").out
     assert ctl("show", "anna", "--json").json["parent"] == "p"
-
-
-def test_show_of_a_removed_parent_has_its_id(ctl, fake, agent):
-    fake({"agent.show": agent(parent="gone"), "agent.list": [agent()]})
+    answers["agent.show"] = agent(parent="gone")
     assert "parent      gone\n" in ctl("show", "anna").out
 
 
@@ -229,8 +219,6 @@ def test_a_verdict_is_the_exit_status(ctl, fake, agent, outcome, status):
 
 
 def test_a_wait_that_takes_too_long(ctl, fake, agent):
-    from substrat import errors
-
     late = errors.WaitTimedOut("late")
     answers = {
         "agent.send": {"agent": agent(), "message": 7}, "agent.wait_message": late, "agent.wait": late,
@@ -253,8 +241,6 @@ def test_a_wait_that_takes_too_long(ctl, fake, agent):
 
 
 def test_the_first_failure_of_many_is_the_status_and_the_rest_is_done(ctl, fake, agent):
-    from substrat import errors
-
     def suspend(params):
         if params["agent"] == "b":
             raise errors.NotFound("there is no b")
@@ -294,14 +280,12 @@ def test_resume_waits_for_all_and_names_them(ctl, fake, agent):
     assert "c  resumed (idle, nothing was left to do)" in ctl("resume", "c").out
 
 
-def test_the_inbox_is_harmless(ctl, fake):
+def test_the_inbox_is_harmless_and_says_that_it_is_empty(ctl, fake):
     item = {"id": 1, "from": "anna", "time": "2026-01-01T00:00:00Z", "text": "one\n\x1b[2Jtwo\n", "cut": False}
-    fake({"inbox.list": {"items": [item], "after": 1, "more": False}})
+    answers = {"inbox.list": {"items": [item], "after": 1, "more": False}}
+    fake(answers)
     assert ctl("inbox").out == "1  2026-01-01 00:00:00  anna\n  one\n  \\x1b[2Jtwo\n"
-
-
-def test_an_empty_inbox_says_so(ctl, fake):
-    fake({"inbox.list": {"items": [], "after": 0, "more": False}})
+    answers["inbox.list"] = {"items": [], "after": 0, "more": False}
     done = ctl("inbox")
     assert (done.code, done.out, done.error) == (0, "", "the inbox is empty")
 

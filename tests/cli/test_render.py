@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from substrat.cli.output import neutralise
 from substrat.cli.render import Chorus, Renderer
 from tests.support.cases import each
 
@@ -144,9 +145,6 @@ def test_a_call_appears_when_it_starts_on_a_terminal(started, completed):
     renderer = Renderer(flow=True, colour=False)
     assert renderer.feed(started("sleep 9")) == "  sleep 9"
     assert renderer.feed(completed("sleep 9 → exit 0 (9.0 s)")) == "  ✓ exit 0  9.0s\n"
-
-
-def test_a_summary_may_hold_arrows(started, completed):
     assert render(started("a → b"), completed("a → b → exit 0 (0.1 s)")) == "  a → b  ✓ exit 0  0.1s\n"
     assert render(completed("a → b → done")) == "  a → b  ✓ done\n"
 
@@ -250,7 +248,7 @@ EVENTS = st.lists(
 )
 
 
-def check(shown, *, colour, whole):
+def check(shown, *, colour):
     bare = SGR.sub("", shown) if colour else shown
     assert FORBIDDEN.search(bare) is None
     if colour:
@@ -259,23 +257,15 @@ def check(shown, *, colour, whole):
             # Nothing of our own is left on at the end of a line, and nothing is nested.
             assert codes[1::2] == ["\x1b[0m"] * (len(codes) // 2)
             assert len(codes) % 2 == 0
-    if whole:
-        assert shown == "" or shown.endswith("\n")
+    assert shown == "" or shown.endswith("\n")
 
 
-@given(EVENTS, st.booleans())
-def test_any_events_off_a_terminal_are_harmless_whole_lines(events, colour):
-    renderer = Renderer(flow=False, colour=colour)
-    for event in events:
-        check(renderer.feed(event), colour=colour, whole=True)
-    check(renderer.finish(), colour=colour, whole=True)
-
-
-@given(EVENTS, st.booleans())
-def test_any_events_on_a_terminal_are_harmless(events, colour):
-    renderer = Renderer(flow=True, colour=colour)
-    pieces = [renderer.feed(event) for event in events]
-    check("".join([*pieces, renderer.finish()]), colour=colour, whole=True)
+@given(EVENTS, st.booleans(), st.booleans())
+def test_any_events_are_harmless_and_off_a_terminal_whole_lines(events, flow, colour):
+    renderer = Renderer(flow=flow, colour=colour)
+    pieces = [*map(renderer.feed, events), renderer.finish()]
+    for piece in ["".join(pieces)] if flow else pieces:
+        check(piece, colour=colour)
 
 
 @given(EVENTS, st.booleans())
@@ -283,9 +273,9 @@ def test_any_chorus_is_harmless_whole_lines(events, colour):
     chorus = Chorus({"a1": "anna", "b\x1b2": "b\x1b[31m"}, colour=colour)
     for event in events:
         shown = chorus.feed(event)
-        check(shown, colour=colour, whole=True)
+        check(shown, colour=colour)
         assert all("  " in line for line in shown.splitlines())
-    check(chorus.finish(), colour=colour, whole=True)
+    check(chorus.finish(), colour=colour)
 
 
 @given(st.lists(st.text(max_size=9), max_size=9), st.booleans())
@@ -293,8 +283,6 @@ def test_fragments_add_up_to_what_was_said(texts, flow):
     events = [{"kind": "assistant:delta", "text": text} for text in texts]
     said = "".join(texts)
     shown = render(*events, flow=flow)
-    from substrat.cli.output import neutralise
-
     assert shown.rstrip("\n") == neutralise(said).rstrip("\n")
 
 
@@ -331,12 +319,8 @@ def test_a_chorus_forgets_an_agent_between_its_turns(event):
         chorus.feed(event("turn:ended", "ended", agent=f"agent-{number}"))
     assert chorus._voices == {}
     assert chorus.finish() == ""
-
-
-def test_a_chorus_says_at_the_end_what_it_held_back(event):
-    chorus = Chorus({"a": "anna"}, colour=False)
     assert chorus.feed(event("assistant:delta", "half", agent="a")) == ""
-    assert chorus.finish() == "10:20:30 anna  half\n"
+    assert chorus.finish() == "10:20:30 a  half\n", "what it held back"
 
 
 @pytest.mark.parametrize(

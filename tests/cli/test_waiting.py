@@ -14,11 +14,12 @@ def test_the_reason_is_told_on_standard_error(ctl, fake, words):
     assert (done.code, done.error) == (0, "no turn starts: 5 MiB are free")
 
 
-@pytest.mark.parametrize("status", [{"waiting_for": None}, {}, MethodNotFound("no such method")])
-def test_without_a_reason_nothing_is_told(ctl, fake, status):
-    fake({"agent.list": [AGENT], "daemon.status": status})
-    done = ctl("ls")
-    assert (done.code, done.err) == (0, "")
+def test_without_a_reason_nothing_is_told(ctl, fake):
+    answers: dict[str, object] = {"agent.list": [AGENT]}
+    fake(answers)
+    for status in ({"waiting_for": None}, {}, MethodNotFound("no such method")):
+        answers["daemon.status"] = status
+        assert (ctl("ls").code, ctl("ls").err) == (0, "")
 
 
 def test_nobody_asks_when_nobody_waits(ctl, fake):

@@ -22,12 +22,9 @@ NAMES = [
 BY_NAME = {tools.name_of(tool): tool for tool in tools.TOOLS}
 
 
-def test_the_tools_there_are():
+def test_the_tools_there_are_make_a_short_list():
+    """A model reads it in each of its turns."""
     assert [tools.name_of(tool) for tool in tools.TOOLS] == NAMES
-
-
-def test_the_list_of_tools_is_short():
-    """A model reads the list in each of its turns."""
     assert len(LISTING) < 12 * 1024
 
 
@@ -40,24 +37,9 @@ def test_a_schema_is_one_every_client_takes():
         assert set(schema["required"]) <= set(schema["properties"])
         assert "_tool" not in schema["properties"]
         assert "$ref" not in str(schema)
-
-
-def test_every_argument_is_described():
-    for tool in tools.TOOLS:
-        for argument in tools.schema_of(tool)["properties"].values():
+        assert re.fullmatch(r".{21,}", tools.description_of(tool)), "one paragraph"
+        for argument in schema["properties"].values():
             assert argument["description"]
-
-
-def test_a_description_is_one_paragraph():
-    for tool in tools.TOOLS:
-        description = tools.description_of(tool)
-        assert len(description) > 20
-        assert "\n" not in description
-
-
-def test_every_argument_has_one_plain_type():
-    for tool in tools.TOOLS:
-        for argument in tools.schema_of(tool)["properties"].values():
             assert argument["type"] in {"string", "integer", "number", "boolean", "array", "object"}
             bounds = {"minLength", "maxLength", "minimum", "exclusiveMinimum", "maxItems"}
             assert set(argument) <= {"type", "description", "enum", "items", *bounds}

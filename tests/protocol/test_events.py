@@ -363,8 +363,3 @@ async def test_a_slow_client_is_given_everything(autojump_clock):
             await trio.sleep(rpc.STALLED_SECONDS / 5)
         assert got.split(b"\n", 2)[2] == b"".join(feed.events)
         await client.aclose()
-
-
-def test_events_of_nobody(idle_wire):
-    for method in ("events.read", "events.subscribe"):
-        assert idle_wire.refused(method, agent="nobody") == "NotFound"

@@ -37,18 +37,12 @@ def test_ids_that_are_ids(idle_wire):
         assert idle_wire.exchange(request(id=number)) == {"jsonrpc": "2.0", "id": number, "result": []}
 
 
-@rule("P-REQ-2")
-def test_ids_that_are_none(idle_wire):
+@rule("P-REQ-2", "P-ANS-2")
+def test_an_answer_without_a_request_has_no_id(idle_wire):
     for odd in (1.5, None, [1], {"a": 1}, True):
-        assert idle_wire.error(request(id=odd))[1] == "InvalidRequest"
+        assert idle_wire.error(request(id=odd)) == (None, "InvalidRequest")
     notification = {"jsonrpc": "2.0", "method": "agent.spawn", "params": {"workspace": "/"}}
     assert idle_wire.error(notification) == (None, "InvalidRequest")
-
-
-@rule("P-ANS-2")
-def test_an_answer_without_a_request_has_no_id(idle_wire):
-    for odd in (1.5, None, [1], {"a": 1}):
-        assert idle_wire.error(request(id=odd)) == (None, "InvalidRequest")
     assert idle_wire.error(b'{"jsonrpc":"2.0","id":5,') == (None, "ParseError")
 
 
@@ -133,6 +127,8 @@ def test_params_and_their_kinds(idle_wire):
     assert idle_wire.refused("events.read", since=2**63 - 1) == "CursorUnknown"
     for odd in (2**63, -(2**63), 1.0, True, 1e3):
         assert idle_wire.refused("events.read", since=odd) == "InvalidParams"
+    for method in ("events.read", "events.subscribe"):
+        assert idle_wire.refused(method, agent="nobody") == "NotFound"
     for odd in (-1, 1e9 + 1, 10**400):
         assert idle_wire.refused("agent.wait", agents=[], timeout=odd) == "InvalidParams"
 

@@ -1,6 +1,7 @@
 """bubblewrap's arguments: the order of mounts, every isolation option, nothing that ties a sandbox to the daemon."""
 
 import os
+import re
 
 import pytest
 from hypothesis import given
@@ -55,14 +56,9 @@ def test_later_mounts_cover_earlier_ones_at_the_same_place(given_mounts):
 
 
 @given(mount_lists)
-def test_nothing_is_lost_or_added(given_mounts):
+def test_nothing_is_lost_or_added_and_sealing_comes_last(given_mounts):
     order = bwrap.ordered(given_mounts)
     assert sorted(map(repr, order)) == sorted(map(repr, given_mounts))
-
-
-@given(mount_lists)
-def test_sealing_comes_after_everything_was_made(given_mounts):
-    order = bwrap.ordered(given_mounts)
     sealed = [isinstance(mount, ReadOnly) for mount in order]
     assert sealed == sorted(sealed)
 
@@ -95,24 +91,14 @@ def test_no_sandbox_dies_with_the_daemon(spec):
 
 
 @given(specs)
-def test_the_command_is_last_and_cannot_be_an_option(spec):
+def test_the_command_is_last_and_no_option_and_the_environment_isnt_there(spec):
     arguments = bwrap.arguments(spec)
     assert tuple(arguments[-len(spec.command) :]) == spec.command
     assert arguments[-len(spec.command) - 1] == "--"
     before = arguments[: -len(spec.command) - 1]
     assert before[-4:] == ["--remount-ro", "/", "--chdir", spec.workdir]
-
-
-@given(specs)
-def test_the_environment_is_not_in_the_arguments(spec):
     assert "secret-value" not in " ".join(bwrap.arguments(spec))
     assert "--setenv" not in bwrap.arguments(spec)
-
-
-def test_everything_an_isolated_sandbox_must_have():
-    for option in ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup",
-                   "--disable-userns", "--new-session", "--cap-drop"):  # fmt: skip
-        assert option in bwrap.ISOLATION
 
 
 MOUNTS = [
@@ -135,13 +121,7 @@ def test_each_mount(mount, arguments):
     spec = Spec(("x",), (), (mount,), "/")
     (head, tail) = bwrap.arguments(SPEC)[:-6], ["--remount-ro", "/", "--chdir", "/", "--", "x"]
     assert bwrap.arguments(spec) == head + arguments + tail
-
-
-@pytest.mark.parametrize(("mount", "_arguments"), MOUNTS)
-def test_each_mount_is_said_in_one_line(mount, _arguments):
-    line = bwrap.describe(mount)
-    assert mount.target in line
-    assert "\n" not in line
+    assert re.fullmatch(rf".*{mount.target}.*", bwrap.describe(mount)), "in one line"
 
 
 def test_a_whole_sandbox():
@@ -156,16 +136,6 @@ def test_a_whole_sandbox():
         "--perms", "755", "--tmpfs", "/home", "--ro-bind", "/usr", "/usr", "--bind", "/w", "/home/w",
         "--remount-ro", "/home", "--remount-ro", "/", "--chdir", "/home/w", "--", "/p", "--flag",
     ]  # fmt: skip
-
-
-def test_the_root_comes_first():
-    assert bwrap.ordered((Bind("/a", "/a"), Tmpfs("/")))[0] == Tmpfs("/")
-
-
-@pytest.mark.parametrize("network", [Network.NONE, Network.HOST])
-def test_the_command_is_bubblewrap_itself(network):
-    spec = Spec(("x",), (), (), "/", network=network)
-    assert launch.command("/usr/bin/bwrap", spec) == ("/usr/bin/bwrap", *bwrap.arguments(spec))
 
 
 def test_the_filtered_network_has_a_launcher_in_front():

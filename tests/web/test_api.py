@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from substrat import errors
@@ -96,14 +95,6 @@ def test_the_document_is_openapi_and_has_each_path(web):
     OpenAPIV31SpecValidator(described).validate()
     has = {(verb.upper(), path) for path, verbs in described["paths"].items() for verb in verbs}
     assert has == {(route.verb, route.path) for route in ROUTES} | {("GET", "/events")}
-
-
-def test_the_document_is_checked_by_the_validator():
-    broken = openapi.document("http://127.0.0.1:1")
-    broken["paths"]["/agents"]["get"].pop("responses")
-    broken["paths"]["/agents"]["get"]["parameters"] = [{"name": "x", "in": "nowhere"}]
-    with pytest.raises(Exception, match=r"x|nowhere"):
-        OpenAPIV31SpecValidator(broken).validate()
 
 
 def test_without_the_extra_it_says_how_to_get_it(daemon, tmp_path):

@@ -40,19 +40,6 @@ def test_the_grid_is_whole():
     assert {asked: set(row) for asked, row in TABLE.items()} == {asked: set(Seen) for asked in Wanted}
 
 
-@each("asked", Wanted)
-@each("seen", [seen for seen in Seen if seen is not Seen.GONE])
-def test_what_is_to_be_killed_or_is_dying_is_never_let_go_on(asked, seen):
-    if asked is Wanted.KILLED or seen is Seen.DYING:
-        assert Command.THAW not in TABLE[asked][seen]
-
-
-@each("asked", [Wanted.FROZEN, Wanted.HELD, Wanted.STOPPING_HELD])
-@each("seen", [seen for seen in Seen if seen is not Seen.GONE])
-def test_what_is_to_stand_still_is_never_let_go_on(asked, seen):
-    assert Command.THAW not in TABLE[asked][seen]
-
-
 FLAGS = [dict(zip(("frozen", "held", "stopping", "killed"), values, strict=True))
          for values in itertools.product((False, True), repeat=4)]  # fmt: skip
 

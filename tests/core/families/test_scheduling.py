@@ -89,14 +89,6 @@ def test_turn_by_turn_it_is_the_order_that_was_told(waiting, served):
     assert begun == told
 
 
-def test_a_lone_agent_of_a_second_family_begins_within_one_slot():
-    flood = [Waiting(f"worker-{number}", "lead", Priority.NORMAL, number) for number in range(1, 50)]
-    anna = Waiting("anna", "anna", Priority.NORMAL, 50)
-    assert order([*flood, anna], {"lead": 9})[0] == anna
-    # Also when her family's turn began last.
-    assert order([*flood, anna], {"lead": 9, "anna": 10})[1] == anna
-
-
 def test_families_take_turns():
     waiting = [Waiting(f"{family}{number}", family, Priority.NORMAL, number) for number, family in enumerate("aaabbc", 1)]
     assert [one.agent for one in order(waiting, {})] == ["a1", "b4", "c6", "a2", "b5", "a3"]

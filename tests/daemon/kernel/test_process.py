@@ -178,11 +178,6 @@ def test_a_name_full_of_parentheses(bench, tmp_path, name):
         os.waitpid(started.pid, 0)
 
 
-def test_the_boot_is_known():
-    assert procfs.boot_id() == procfs.boot_id()
-    assert len(procfs.boot_id()) == 36
-
-
 def test_a_zombie_is_not_running():
     child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
     recorded = Process(child.pid, present(procfs.start_time(child.pid)), procfs.boot_id())

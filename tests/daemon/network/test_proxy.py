@@ -409,22 +409,3 @@ async def test_the_second_hello_has_to_agree_too(path, tmp_path, at_once):
             assert await end_of(stream)
         assert place.denied == ["a.test:PORT: its TLS handshake names b.test instead"]
         assert frontend.names == ["a.test"]
-
-
-async def test_a_server_that_takes_a_second_hello_for_what_it_says(path, tmp_path):
-    """The control of the test above: without the relay the same server is asked for the other name."""
-    frontend = Frontend(tmp_path, "secp384r1")
-    client_end, server_end = trio.testing.lockstep_stream_pair()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    came, said = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = context.wrap_bio(came, said, server_hostname="a.test")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(frontend.serve, server_end)
-        for _ in range(2):
-            with pytest.raises(ssl.SSLWantReadError):
-                client.do_handshake()
-            await client_end.send_all(said.read().replace(b"a.test", b"b.test") if frontend.names else said.read())
-            came.write(await client_end.receive_some())
-        nursery.cancel_scope.cancel()
-    assert "b.test" in frontend.names

@@ -217,12 +217,8 @@ def test_the_environment_is_built_and_not_inherited():
     assert environment["PATH"].startswith("/usr/local/bin:")
     for name in ("AWS_SECRET", "LD_PRELOAD", "SUBSTRAT_STATE_DIR"):
         assert name not in environment
-
-
-def test_what_is_not_set_is_not_there():
     environment = dict(spec(environ={"CURSOR_API_KEY": ""}).environment)
-    assert "CURSOR_API_KEY" not in environment
-    assert environment["LANG"] == "C.UTF-8"
+    assert ("CURSOR_API_KEY" in environment, environment["LANG"]) == (False, "C.UTF-8")
 
 
 @given(
@@ -241,11 +237,22 @@ def targets(built):
     return {mount.target for mount in built.mounts}
 
 
-def test_the_filtered_network_has_a_resolver_of_its_own():
-    built = spec(agent_with(Network.FILTERED))
-    assert source_of(built, "/etc/resolv.conf")[0] == f"{PLACE.etc}/resolv.conf"
-    assert source_of(built, "/etc/hosts")[0] == f"{PLACE.etc}/hosts"
-    assert built.ports == (80, 443)
+@pytest.mark.parametrize(
+    ("network", "resolver", "hosts"),
+    [
+        (Network.FILTERED, f"{PLACE.etc}/resolv.conf", f"{PLACE.etc}/hosts"),
+        (Network.NONE, None, f"{PLACE.etc}/hosts"),
+        (Network.HOST, "/run/systemd/resolve/stub-resolv.conf", "/etc/hosts"),
+    ],
+)
+def test_names_are_looked_up_as_the_network_is_and_users_are_made_up(network, resolver, hosts):
+    built = spec(agent_with(network))
+    assert (built.network, built.ports) == (network, (80, 443) if network is Network.FILTERED else ())
+    assert ("/etc/resolv.conf" in targets(built)) == (resolver is not None)
+    assert resolver is None or source_of(built, "/etc/resolv.conf") == (resolver, False)
+    for path, source in (("hosts", hosts), ("passwd", f"{PLACE.etc}/passwd"), ("group", f"{PLACE.etc}/group")):
+        assert source_of(built, f"/etc/{path}") == (source, False)
+    assert source_of(built, "/etc/shadow") is None
 
 
 def proxied(network=Network.FILTERED, **changes):
@@ -282,27 +289,6 @@ def test_other_networks_have_nothing_of_the_proxy_form(network):
     assert "/run/substrat/netrelay.py" not in targets(built)
     assert not [name for name, _ in built.environment if "PROXY" in name.upper()]
     assert not [name for name, _ in spec(agent_with(Network.FILTERED)).environment if "PROXY" in name.upper()]
-
-
-def test_without_a_network_there_is_no_resolver():
-    built = spec(agent_with(Network.NONE))
-    assert built.network is Network.NONE
-    assert "/etc/resolv.conf" not in targets(built)
-    assert source_of(built, "/etc/hosts")[0] == f"{PLACE.etc}/hosts"
-
-
-def test_with_the_hosts_network_there_is_its_resolver():
-    built = spec(agent_with(Network.HOST))
-    assert source_of(built, "/etc/resolv.conf") == ("/run/systemd/resolve/stub-resolv.conf", False)
-    assert source_of(built, "/etc/hosts") == ("/etc/hosts", False)
-
-
-@pytest.mark.parametrize("network", Network)
-def test_users_are_made_up(network):
-    built = spec(agent_with(network))
-    assert source_of(built, "/etc/passwd") == (f"{PLACE.etc}/passwd", False)
-    assert source_of(built, "/etc/group") == (f"{PLACE.etc}/group", False)
-    assert source_of(built, "/etc/shadow") is None
 
 
 def test_memory_is_bounded():
