@@ -33,11 +33,11 @@ class CloneQueries(Database):
 
     def clones(self) -> list[Clone]:
         """Load every clone, those of removed agents too, in the order of their agents' ids."""
-        return self._clones("TRUE")
+        return self._all(CLONES, "ORDER BY id")
 
     def clone(self, agent_id: str) -> Clone | None:
         """Load one agent's clone."""
-        return next(iter(self._clones("id = ?", agent_id)), None)
+        return next(iter(self._all(CLONES, "WHERE id = ?", agent_id)), None)
 
     def forget_clone(self, agent_id: str) -> None:
         """Delete the row of a clone whose tree is gone, as its agent is."""
@@ -45,8 +45,7 @@ class CloneQueries(Database):
 
     def left_refs(self) -> list[LeftRefs]:
         """Load the notes about refs of agents that are over, in the order of their repositories and names."""
-        found = self._db.execute(f"{LEFT_REFS.select} ORDER BY git_dir, name").fetchall()
-        return LEFT_REFS.read_all(found)
+        return self._all(LEFT_REFS, "ORDER BY git_dir, name")
 
     def note_left_refs(self, left: LeftRefs) -> None:
         """Insert or replace the note about an agent's refs in a repository."""
@@ -58,8 +57,7 @@ class CloneQueries(Database):
 
     def worked_in(self) -> dict[str, frozenset[str]]:
         """Load the directories in which agents have worked in place, each with the objects that were borrowed before."""
-        rows = WORKED_IN.read_all(self._db.execute(WORKED_IN.select).fetchall())
-        return {root: frozenset(borrowed) for root, borrowed in rows}
+        return {root: frozenset(borrowed) for root, borrowed in self._all(WORKED_IN, "")}
 
     def note_worked_in(self, roots: Iterable[str], borrowed: Iterable[str]) -> None:
         """Note the objects that repositories in some directories borrow, before an agent works there."""
@@ -70,16 +68,15 @@ class CloneQueries(Database):
 
     def add_landing(self, landing: Landing) -> int:
         """Store a landing that was asked for and return its number; the number it comes with is ignored."""
-        done = self._db.execute(_ADD_LANDING, LANDINGS.write(landing)[1:])
-        return int(done.lastrowid or 0)
+        return int(self._db.execute(_ADD_LANDING, LANDINGS.write(landing)[1:]).lastrowid or 0)
 
     def open_landings(self) -> list[Landing]:
         """Load the landings that aren't decided yet, in their order."""
-        return self._landings("outcome IS NULL")
+        return self._all(LANDINGS, "WHERE outcome IS NULL ORDER BY id")
 
     def landings_of(self, request: str) -> list[Landing]:
         """Load the landings that a client has asked for by an id of its own."""
-        return self._landings("request = ?", request)
+        return self._all(LANDINGS, "WHERE request = ? ORDER BY id", request)
 
     def note_intended(self, number: int, commits: tuple[str | None, str], head: str, checkout: str | None) -> None:
         """Note the commits that a landing is about to move its branch from and to, the head of the latter, and where."""
@@ -92,8 +89,8 @@ class CloneQueries(Database):
 
     def lands_in(self, agent: str) -> str | None:
         """Return the checkout in which a landing of an agent's work moves its branch, or has begun to; None: none does."""
-        moving = self._landings("outcome IS NULL AND intended_in NOT NULL AND agent = ?", agent)
-        return moving[0].intended_in if moving else None
+        moving = "WHERE outcome IS NULL AND intended_in NOT NULL AND agent = ? ORDER BY id"
+        return next((landing.intended_in for landing in self._all(LANDINGS, moving, agent)), None)
 
     def decide_landing(self, number: int, outcome: str, item: int | None) -> None:
         """Store a landing's outcome, and the operator's inbox item that tells it."""
@@ -114,11 +111,3 @@ class CloneQueries(Database):
             "(SELECT item FROM landings WHERE agent = ? AND target = ? AND id < ?)",
             (Closed.SETTLED, landing.agent, landing.target, landing.id),
         )
-
-    def _landings(self, condition: str, *values: str) -> list[Landing]:
-        found = self._db.execute(f"{LANDINGS.select} WHERE {condition} ORDER BY id", values).fetchall()
-        return LANDINGS.read_all(found)
-
-    def _clones(self, condition: str, *values: str) -> list[Clone]:
-        found = self._db.execute(f"{CLONES.select} WHERE {condition} ORDER BY id", values).fetchall()
-        return CLONES.read_all(found)

@@ -14,7 +14,7 @@ import shlex
 import sqlite3
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from substrat.daemon.state import backup
@@ -28,6 +28,10 @@ from substrat.errors import StateUnusable, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from substrat.daemon.state.tables import Table
+
+R = TypeVar("R")
 
 _QUICKLY_CHECKED = 256 * 1024 * 1024
 """Bytes; looking at as many takes some 0.2 s."""
@@ -180,6 +184,15 @@ class Database:
             self._in_transaction = False
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+
+    def _value(self, query: str, *values: object) -> Any | None:
+        """Return the first value of a query's first row; None: there is no row."""
+        row = self._db.execute(query, values).fetchone()
+        return row[0] if row is not None else None
+
+    def _all(self, table: Table[R], which: str, *values: object) -> list[R]:
+        """Load those rows of a table that a clause such as `WHERE id = ?` selects."""
+        return table.read_all(self._db.execute(f"{table.select} {which}", values).fetchall())
 
     @property
     def path(self) -> str:

@@ -41,42 +41,38 @@ class EventQueries(Database):
 
     def result_event(self, turn_id: str) -> EventRow | None:
         """Load the newest result a turn has reported, if it has."""
-        row = self._db.execute(
+        return self._event(
             f"{EVENTS.select} INDEXED BY results WHERE turn = ? AND kind IN ('result:success', 'result:error') "
             "ORDER BY cursor DESC LIMIT 1",
-            (turn_id,),
-        ).fetchone()
-        return readable_event(row) if row is not None else None
+            turn_id,
+        )
 
     def events_of_turn(self, agent_id: str, turn_id: str, kind: str, limit: int, after: int = 0) -> list[EventRow]:
         """Load the first events of a kind, after a cursor, that a turn's agent program made."""
-        found = self._db.execute(
-            _EVENTS_OF_TURN,
-            (agent_id, turn_id, kind, after, turn_id, limit),
-        )
+        found = self._db.execute(_EVENTS_OF_TURN, (agent_id, turn_id, kind, after, turn_id, limit))
         return readable_events(found.fetchall())
 
     def last_event_of_turn(self, agent_id: str, turn_id: str, kind: str) -> EventRow | None:
         """Load the last event of a kind that a turn's agent program made, if it made any."""
-        row = self._db.execute(_LAST_EVENT_OF_TURN, (agent_id, turn_id, kind, 0, turn_id)).fetchone()
-        return readable_event(row) if row is not None else None
+        whose = (agent_id, turn_id, kind, 0, turn_id)
+        return self._event(_LAST_EVENT_OF_TURN, *whose)
 
     def count_events_of_turn(self, agent_id: str, turn_id: str, kind: str) -> int:
         """Count the events of a kind that a turn's agent program has made."""
-        row = self._db.execute(_COUNT_EVENTS_OF_TURN, (agent_id, turn_id, kind, 0, turn_id)).fetchone()
-        return int(row[0])
+        whose = (agent_id, turn_id, kind, 0, turn_id)
+        return self._value(_COUNT_EVENTS_OF_TURN, *whose) or 0
 
     def event(self, cursor: int) -> EventRow | None:
         """Load one event, None when it isn't there any more."""
-        row = self._db.execute(f"{EVENTS.select} WHERE cursor = ? AND {_SHOWN}", (cursor,)).fetchone()
+        return self._event(f"{EVENTS.select} WHERE cursor = ? AND {_SHOWN}", cursor)
+
+    def _event(self, query: str, *values: object) -> EventRow | None:
+        row = self._db.execute(query, values).fetchone()
         return readable_event(row) if row is not None else None
 
     def start_of_turn(self, turn_id: str | None) -> int | None:
         """Return the cursor of the event with which a turn started, None before that."""
-        row = self._db.execute(
-            "SELECT cursor FROM events INDEXED BY starts WHERE turn = ? AND kind = 'turn:started'", (turn_id,)
-        ).fetchone()
-        return row[0] if row is not None else None
+        return self._value("SELECT cursor FROM events INDEXED BY starts WHERE turn = ? AND kind = 'turn:started'", turn_id)
 
     def turn_has_event(self, agent_id: str, turn_id: str, kind: str) -> bool:
         """Say whether a turn's agent program has made an event of a kind."""
@@ -94,34 +90,28 @@ class EventQueries(Database):
     def cursor_before_last(self, count: int, agent_id: str | None) -> int:
         """Return the cursor after which `count` events follow, or 0 when there are fewer."""
         whose, values = ("agent = ? AND", (agent_id, count)) if agent_id else ("", (count,))
-        row = self._db.execute(
-            f"SELECT cursor FROM events WHERE {whose} {_SHOWN} ORDER BY cursor DESC LIMIT 1 OFFSET ?",  # noqa: S608 - constants
-            values,
-        ).fetchone()
-        return row[0] if row else 0
+        before = f"SELECT cursor FROM events WHERE {whose} {_SHOWN} ORDER BY cursor DESC LIMIT 1 OFFSET ?"  # noqa: S608
+        return self._value(before, *values) or 0
 
     def last_line_at(self, agent_id: str) -> float | None:
         """Return when an agent's last line came for which `program.gets_further` holds, in seconds since the epoch."""
-        row = self._db.execute(
+        return self._value(
             "SELECT time FROM events WHERE agent = ? AND offset NOT NULL AND kind NOT LIKE 'connection:%' "
             "AND kind NOT LIKE 'retry:%' ORDER BY cursor DESC LIMIT 1",
-            (agent_id,),
-        ).fetchone()
-        return row[0] if row else None
+            agent_id,
+        )
 
     def last_act(self, agent_id: str) -> EventRow | None:
         """Load an agent's last tool call or status, if it is among its last thousand events."""
-        row = self._db.execute(
+        return self._event(
             f"SELECT {EVENTS.columns} FROM ({EVENTS.select} WHERE agent = ? ORDER BY cursor DESC LIMIT 1000) "  # noqa: S608
             "WHERE kind IN ('tool-call-started', 'tool-call-completed', 'agent:status') ORDER BY cursor DESC LIMIT 1",
-            (agent_id,),
-        ).fetchone()
-        return readable_event(row) if row is not None else None
+            agent_id,
+        )
 
     def journal_id(self) -> str:
         """Return the id of the journal whose cursors these are."""
-        row = self._db.execute("SELECT id FROM journal").fetchone()
-        return str(row[0]) if row is not None else ""
+        return self._value("SELECT id FROM journal") or ""
 
     def name_journal(self) -> None:
         """Give the journal a new id."""
@@ -129,11 +119,11 @@ class EventQueries(Database):
 
     def last_cursor(self) -> int:
         """Return the newest event's cursor, 0 when there was none yet."""
-        row = self._db.execute(
+        newest = (
             "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0), "
             "coalesce((SELECT max(cursor) FROM events), 0))"
-        ).fetchone()
-        return int(row[0])
+        )
+        return self._value(newest) or 0
 
     def delete_events(self, cursors: Iterable[int]) -> None:
         """Delete events; their cursors are never used again."""

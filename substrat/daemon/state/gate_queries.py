@@ -18,8 +18,7 @@ class GateQueries(Database):
 
     def gates(self) -> dict[str, Gate]:
         """Load every gate by its login, the one that was shut first first."""
-        found = self._db.execute(f"{GATES.select} ORDER BY shut_at, login").fetchall()
-        return {gate.login: gate for gate in GATES.read_all(found)}
+        return {gate.login: gate for gate in self._all(GATES, "ORDER BY shut_at, login")}
 
     def save_gate(self, gate: Gate) -> None:
         """Insert or replace a gate's row."""

@@ -48,11 +48,7 @@ class ItemQueries(Database):
 
     def waiting_items(self, agent_id: str | None, limit: int = 1000) -> list[Item]:
         """Load the items that wait for an agent (None: the operator), in the order of delivery."""
-        rows = self._db.execute(
-            f"{ITEMS.select} WHERE {_WAITS} AND agent IS ? ORDER BY kind != 'continuation', id LIMIT ?",
-            (agent_id, limit),
-        )
-        return [_item(row) for row in rows]
+        return self._items(f"{_WAITS} AND agent IS ? ORDER BY kind != 'continuation', id LIMIT ?", agent_id, limit)
 
     def waiting_from(self, sender: str | None, agent_id: str | None) -> int:
         """Count the items that wait for an agent (None: the operator) from one sender (None: from all)."""
@@ -83,23 +79,16 @@ class ItemQueries(Database):
 
     def waits_from_a_person(self, agent_id: str, operator: str) -> bool:
         """Say whether a person's doing waits for an agent: anything but messages of agents and of the daemon."""
-        row = self._db.execute(
-            f"SELECT 1 FROM items WHERE {_WAITS} AND agent = ? AND (kind != 'message' OR sender = ?) LIMIT 1",
-            (agent_id, operator),
-        ).fetchone()
-        return row is not None
+        persons = f"SELECT 1 FROM items WHERE {_WAITS} AND agent = ? AND (kind != 'message' OR sender = ?) LIMIT 1"
+        return bool(self._value(persons, agent_id, operator))
 
     def operator_items(self, after: int = 0, limit: int = 1000) -> list[Item]:
         """Load the oldest messages and questions that wait for the operator, those with greater numbers than `after`."""
-        found = self._db.execute(
-            f"{ITEMS.select} WHERE {_WAITS} AND agent IS NULL AND id > ? ORDER BY id LIMIT ?", (after, limit)
-        )
-        return [_item(row) for row in found]
+        return self._items(f"{_WAITS} AND agent IS NULL AND id > ? ORDER BY id LIMIT ?", after, limit)
 
     def item(self, item_id: int) -> Item | None:
         """Load one inbox item."""
-        row = self._db.execute(f"{ITEMS.select} WHERE id = ?", (item_id,)).fetchone()
-        return _item(row) if row else None
+        return next(iter(self._items("id = ?", item_id)), None)
 
     def first_waiting(self) -> dict[str, int]:
         """Return the number of the oldest item that waits for each agent and starts a turn."""
@@ -110,8 +99,7 @@ class ItemQueries(Database):
 
     def items_of_turn(self, turn_id: str) -> list[Item]:
         """Load the items that a turn delivered: those that started it, then the words that came in its middle."""
-        rows = self._db.execute(f"{ITEMS.select} WHERE turn = ? ORDER BY kind = 'now', id", (turn_id,))
-        return [_item(row) for row in rows]
+        return self._items("turn = ? ORDER BY kind = 'now', id", turn_id)
 
     def deliver(self, items: Iterable[Item], turn_id: str) -> None:
         """Note that a turn delivers items."""
@@ -138,14 +126,13 @@ class ItemQueries(Database):
 
     def take_back(self, turn_id: str) -> int:
         """Let the items that a turn was to deliver wait again, and return how many of them start a turn."""
-        count = self._db.execute("SELECT count(*) FROM items WHERE turn = ? AND starts_turn", (turn_id,)).fetchone()[0]
+        count = self._value("SELECT count(*) FROM items WHERE turn = ? AND starts_turn", turn_id)
         self._db.execute("UPDATE items SET turn = NULL WHERE turn = ?", (turn_id,))
-        return int(count)
+        return count or 0
 
     def open_requests(self, agent_id: str) -> list[Item]:
         """Load the requests that an agent was given and whose senders await an answer, oldest first."""
-        rows = self._db.execute(f"{ITEMS.select} WHERE awaited AND agent = ? AND {_DELIVERED} ORDER BY id", (agent_id,))
-        return [_item(row) for row in rows]
+        return self._items(f"awaited AND agent = ? AND {_DELIVERED} ORDER BY id", agent_id)
 
     def settle_requests(self, numbers: Iterable[int]) -> None:
         """Note that the senders of requests await no answer any more."""
@@ -153,17 +140,12 @@ class ItemQueries(Database):
 
     def newest_delivered(self, agent_id: str, sender_id: str) -> int | None:
         """Return the number of the newest message from a sender that an agent was given, None if there is none."""
-        row = self._db.execute(
-            f"SELECT max(id) FROM items WHERE agent = ? AND sender = ? AND {_DELIVERED}", (agent_id, sender_id)
-        ).fetchone()
-        return None if row[0] is None else int(row[0])
+        newest = f"SELECT max(id) FROM items WHERE agent = ? AND sender = ? AND {_DELIVERED}"
+        return self._value(newest, agent_id, sender_id)
 
     def informing(self, agent_id: str) -> int:
         """Count the messages that wait for an agent and start no turn."""
-        row = self._db.execute(
-            f"SELECT count(*) FROM items WHERE {_WAITS} AND agent = ? AND NOT starts_turn", (agent_id,)
-        ).fetchone()
-        return int(row[0])
+        return self._value(f"SELECT count(*) FROM items WHERE {_WAITS} AND agent = ? AND NOT starts_turn", agent_id) or 0
 
     def start_turn_with_gathered(self, agent_id: str, sender: str) -> int:
         """Let a sender's messages that wait for an agent and start no turn start one, and return how many there are."""
@@ -190,21 +172,16 @@ class ItemQueries(Database):
 
     def is_waiting(self, agent_id: str, sender: str, text: str) -> bool:
         """Say whether an item of a sender's with a text waits for an agent."""
-        row = self._db.execute(
-            f"SELECT 1 FROM items WHERE {_WAITS} AND agent = ? AND sender = ? AND text = ? LIMIT 1",
-            (agent_id, sender, text),
-        ).fetchone()
-        return row is not None
+        same = f"SELECT 1 FROM items WHERE {_WAITS} AND agent = ? AND sender = ? AND text = ? LIMIT 1"
+        return bool(self._value(same, agent_id, sender, text))
 
     def questions_due(self, now: float) -> list[Item]:
         """Load the questions that wait for the operator and whose time is over."""
-        found = self._db.execute(f"{ITEMS.select} WHERE {_WAITS} AND deadline NOT NULL AND deadline <= ?", (now,))
-        return [_item(row) for row in found.fetchall()]
+        return self._items(f"{_WAITS} AND deadline NOT NULL AND deadline <= ?", now)
 
     def next_deadline(self) -> float | None:
         """Return when the time of the next question is over, in seconds since the epoch."""
-        row = self._db.execute(f"SELECT min(deadline) FROM items WHERE {_WAITS} AND deadline NOT NULL").fetchone()
-        return row[0] if row else None
+        return self._value(f"SELECT min(deadline) FROM items WHERE {_WAITS} AND deadline NOT NULL")
 
     def messages_of(self, agent_id: str, after: int, limit: int) -> list[MessageRow]:
         """Load some of the items sent to an agent or by it, oldest first, those with greater numbers than `after`."""
@@ -233,20 +210,16 @@ class ItemQueries(Database):
 
     def waits(self, item_id: int) -> bool:
         """Say whether an item waits: no turn has delivered it, and it isn't closed."""
-        row = self._db.execute("SELECT turn IS NULL AND closed IS NULL FROM items WHERE id = ?", (item_id,)).fetchone()
-        return bool(row and row[0])
+        return bool(self._value("SELECT turn IS NULL AND closed IS NULL FROM items WHERE id = ?", item_id))
 
     def was_given(self, item_id: int) -> bool:
         """Say whether an item's agent was given it, in a turn or by `check_inbox`."""
-        row = self._db.execute(f"SELECT {_DELIVERED} FROM items WHERE id = ?", (item_id,)).fetchone()
-        return bool(row and row[0])
+        return bool(self._value(f"SELECT {_DELIVERED} FROM items WHERE id = ?", item_id))
 
     def newest_prompt(self, agent_id: str) -> int | None:
         """Return the number of the newest item that gets a turn of its own."""
-        row = self._db.execute(
-            "SELECT max(id) FROM items WHERE agent = ? AND kind IN ('prompt', 'now', 'continuation')", (agent_id,)
-        ).fetchone()
-        return row[0] if row else None
+        newest = "SELECT max(id) FROM items WHERE agent = ? AND kind IN ('prompt', 'now', 'continuation')"
+        return self._value(newest, agent_id)
 
     def open_questions(self, agents: Sequence[str]) -> dict[str, tuple[Item, int]]:
         """Return the oldest question of each of some agents that the operator hasn't answered, and how many there are."""
@@ -258,18 +231,16 @@ class ItemQueries(Database):
         counts: dict[int, int] = dict(asked.fetchall())
         if not counts:
             return {}
-        found = self._db.execute(f"{ITEMS.select} WHERE id IN ({','.join('?' * len(counts))})", list(counts))
-        return {item.sender: (item, counts[item.id]) for item in map(_item, found)}
+        found = self._items(f"id IN ({','.join('?' * len(counts))})", *counts)
+        return {item.sender: (item, counts[item.id]) for item in found}
 
     def questions_of(self, sender: str) -> list[Item]:
         """Load an agent's questions that the operator hasn't answered, oldest first."""
-        condition = f"{_WAITS} AND agent IS NULL AND kind = 'question' AND sender = ?"
-        return [_item(row) for row in self._db.execute(f"{ITEMS.select} WHERE {condition} ORDER BY id", (sender,))]
+        return self._items(f"{_WAITS} AND agent IS NULL AND kind = 'question' AND sender = ? ORDER BY id", sender)
 
     def count_questions(self) -> int:
         """Count the questions that the operator hasn't answered."""
-        row = self._db.execute(f"SELECT count(*) FROM items WHERE {_WAITS} AND agent IS NULL AND kind = 'question'")
-        return int(row.fetchone()[0])
+        return self._value(f"SELECT count(*) FROM items WHERE {_WAITS} AND agent IS NULL AND kind = 'question'") or 0
 
     def askers(self, agents: Sequence[str]) -> set[str]:
         """Return those of some agents that have asked the operator something that isn't answered."""
@@ -282,10 +253,10 @@ class ItemQueries(Database):
 
     def waiting_since(self, agent_id: str) -> float | None:
         """Return when the oldest item that waits for an agent was accepted, in seconds since the epoch."""
-        row = self._db.execute(
-            f"SELECT time FROM items WHERE {_WAITS} AND agent = ? ORDER BY id LIMIT 1", (agent_id,)
-        ).fetchone()
-        return row[0] if row else None
+        return self._value(f"SELECT time FROM items WHERE {_WAITS} AND agent = ? ORDER BY id LIMIT 1", agent_id)
+
+    def _items(self, condition: str, *values: object) -> list[Item]:
+        return [_item(row) for row in self._db.execute(f"{ITEMS.select} WHERE {condition}", values)]
 
     def note_cause(self, item_id: int, cursor: int) -> None:
         """Note which event brought an item that the event's data name."""

@@ -98,7 +98,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
             )
         )
         clones = {clone.agent: clone for clone in self.clones()}
-        found = AGENTS.read_all(self._db.execute(f"{AGENTS.select} ORDER BY created_at, rowid").fetchall())
+        found = self._all(AGENTS, "ORDER BY created_at, rowid")
         return [
             replace(
                 agent, turn=turns.get(agent.id), waiting=waiting.get(agent.id, 0), clone=clones.get(agent.id),
@@ -108,8 +108,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def turn(self, turn_id: str) -> Turn | None:
         """Load one turn."""
-        row = self._db.execute(f"{TURNS.select} WHERE id = ?", (turn_id,)).fetchone()
-        return TURNS.read(row) if row else None
+        return next(iter(self._all(TURNS, "WHERE id = ?", turn_id)), None)
 
     def newest_ends(self, agent_id: str, count: int) -> list[tuple[str | None, str | None]]:
         """Load outcome and error of an agent's newest turns, newest first, without those that were tried again."""
@@ -121,8 +120,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def turn_number(self, turn_id: str) -> int | None:
         """Load a turn's number alone: its row may hold a result of a megabyte."""
-        row = self._db.execute("SELECT number FROM turns WHERE id = ?", (turn_id,)).fetchone()
-        return row[0] if row else None
+        return self._value("SELECT number FROM turns WHERE id = ?", turn_id)
 
     def turns_after(self, agent_id: str, number: int, limit: int, most: int | None = None) -> list[Turn]:
         """Load an agent's turns after a number, the oldest first.
@@ -187,14 +185,11 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def open_findings(self) -> list[Finding]:
         """Load the findings of all agents that no person has accepted, oldest first."""
-        return self._findings("accepted_at IS NULL AND closed_at IS NULL")
+        return self._all(FINDINGS, "WHERE accepted_at IS NULL AND closed_at IS NULL ORDER BY number")
 
     def closed_findings(self) -> list[Finding]:
         """Load the findings of all agents that have closed by themselves, oldest first."""
-        return self._findings("closed_at NOT NULL")
-
-    def _findings(self, condition: str) -> list[Finding]:
-        return FINDINGS.read_all(self._db.execute(f"{FINDINGS.select} WHERE {condition} ORDER BY number").fetchall())
+        return self._all(FINDINGS, "WHERE closed_at NOT NULL ORDER BY number")
 
     def close_findings(self, numbers: Iterable[int], now: float | None) -> None:
         """Note that findings have closed by themselves; None: they are open again."""
@@ -226,17 +221,13 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def add_reminder(self, reminder: Reminder) -> int:
         """Store a reminder and return its number; the number it comes with is ignored."""
-        done = self._db.execute(_ADD_REMINDER, REMINDERS.write(reminder)[1:])
-        return int(done.lastrowid or 0)
+        return int(self._db.execute(_ADD_REMINDER, REMINDERS.write(reminder)[1:]).lastrowid or 0)
 
     def reminders(self, agent_id: str | None = None, due: float | None = None) -> list[Reminder]:
         """Load an agent's reminders (None: everybody's), those that are due by then if a time is given, soonest first."""
-        found = self._db.execute(
-            f"{REMINDERS.select} WHERE (:agent IS NULL OR agent = :agent) AND (:due IS NULL OR due <= :due) "
-            "ORDER BY due, id",
-            {"agent": agent_id, "due": due},
-        )
-        return REMINDERS.read_all(found.fetchall())
+        some = "WHERE (? IS NULL OR agent = ?) AND (? IS NULL OR due <= ?) ORDER BY due, id"
+        values = (agent_id, agent_id, due, due)
+        return self._all(REMINDERS, some, *values)
 
     def save_reminder(self, reminder: Reminder) -> None:
         """Update a reminder's row."""
@@ -282,8 +273,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def damaged_agents(self) -> int:
         """Return how many agents were set aside because their rows can't be read, or have no rows."""
-        aside = self._db.execute("SELECT count(DISTINCT agent) FROM damaged").fetchone()
-        return int(aside[0]) + self.agents_without_records
+        return (self._value("SELECT count(DISTINCT agent) FROM damaged") or 0) + self.agents_without_records
 
     # Tool calls and mount points
 
@@ -293,20 +283,17 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
 
     def answered_call(self, agent_id: str, turn_id: str, call: str) -> str | None:
         """Return the answer a call got before, if it came before."""
-        row = self._db.execute(
-            "SELECT answer FROM calls WHERE agent = ? AND turn = ? AND call = ?", (agent_id, turn_id, call)
-        ).fetchone()
-        if row is None:
+        found = self._value("SELECT answer FROM calls WHERE agent = ? AND turn = ? AND call = ?", agent_id, turn_id, call)
+        if found is None:
             return None
         try:
-            return json.dumps(ANSWER.read(row[0]))
+            return json.dumps(ANSWER.read(found))
         except ValueError:
             return json.dumps(["this call was carried out, but the record of its answer is damaged", True])
 
     def turn_has_call(self, agent_id: str, turn_id: str) -> bool:
         """Say whether a turn has called a tool of the daemon's."""
-        row = self._db.execute("SELECT 1 FROM calls WHERE agent = ? AND turn = ? LIMIT 1", (agent_id, turn_id)).fetchone()
-        return row is not None
+        return bool(self._value("SELECT 1 FROM calls WHERE agent = ? AND turn = ? LIMIT 1", agent_id, turn_id))
 
     def add_mount_points(self, paths: Iterable[str]) -> None:
         """Note files and directories that are about to be made in a workspace only to be mounted over."""

@@ -26,8 +26,7 @@ class TotalQueries(Database):
 
     def totals(self) -> Stored:
         """Load all totals, by name and label."""
-        found = TOTALS.read_all(self._db.execute(TOTALS.select).fetchall())
-        return {(name, label): value for name, label, value in found}
+        return {(name, label): value for name, label, value in self._all(TOTALS, "")}
 
     def counted_models(self) -> set[str]:
         """Return the models that tokens are counted for by name."""

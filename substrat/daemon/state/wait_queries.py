@@ -35,7 +35,7 @@ class WaitQueries(Database):
 
     def pending_waits(self) -> list[Wait]:
         """Load every wait that isn't told yet, oldest first."""
-        return WAITS.read_all(self._db.execute(f"{WAITS.select} ORDER BY id").fetchall())
+        return self._all(WAITS, "ORDER BY id")
 
     def waiters(self, agents: Sequence[str]) -> set[str]:
         """Return those of some agents that wait for others."""
