@@ -25,6 +25,8 @@ class SubstratError(Exception):
 
     code = -32000
     exit_status = FAILED
+    wire_name: str | None = None
+    """Its name on the wire; None: that of its class."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

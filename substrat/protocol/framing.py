@@ -67,7 +67,7 @@ def success_encoded(request_id: object, result: Iterable[bytes]) -> list[bytes]:
 
 def failure(request_id: object, error: errors.SubstratError) -> bytes:
     """Encode the answer to a request that didn't; `request_id` is None when it couldn't be read."""
-    body = {"code": error.code, "message": error.message, "data": {"type": type(error).__name__}}
+    body = {"code": error.code, "message": error.message, "data": {"type": error.wire_name or type(error).__name__}}
     return _line({"jsonrpc": "2.0", "id": request_id, "error": body})
 
 

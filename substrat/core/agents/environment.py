@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from substrat.errors import InvalidParams
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -23,8 +25,10 @@ _MOST = 256 * 1024
 """Bytes of all: with them an agent's prompt and arguments still fit into the kernel's limit for a program's start."""
 
 
-class BadVariable(ValueError):
+class BadVariable(InvalidParams, ValueError):
     """A variable can't be given to an agent; the message names it and says why, without its value."""
+
+    wire_name = InvalidParams.__name__
 
 
 def checked(given: Mapping[str, str]) -> Variables:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from substrat.core.netfilter import addresses
 from substrat.core.netfilter.presets import PRESETS, preset_of
+from substrat.errors import InvalidParams
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -24,8 +25,10 @@ _PRIVATE = "=private"
 _LOCALHOST = ("127.0.0.1", "::1")  # RFC 6761, 6.3: the name stands for nothing else
 
 
-class NoName(ValueError):
+class NoName(InvalidParams, ValueError):
     """A text is no host name; the message says why, without the name."""
+
+    wire_name = InvalidParams.__name__
 
 
 def canonical(host: str) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
-from substrat.core.netfilter.names import AllowList, NoName
+from substrat.core.netfilter.names import AllowList
 from substrat.core.workspaces import overlap
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import InvalidParams, PolicyDenied, Refused
+from substrat.errors import PolicyDenied, Refused
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
@@ -62,10 +62,7 @@ class AllowLists:
             raise Refused(f"{agent.name} has the network {agent.policy.network.value!r}, which has no list to change")
         if agent.phase == Phase.ENDED:
             raise Refused(f"{agent.name} has ended: spawn another agent with what it needs")
-        try:
-            wanted = AllowList.of(agent.policy.allow).changed(add, remove)
-        except NoName as problem:
-            raise InvalidParams(str(problem)) from None
+        wanted = AllowList.of(agent.policy.allow).changed(add, remove)
         policy = replace(agent.policy, allow=wanted.texts)
         parent = self._registry.get(agent.parent)
         if parent is not None and not self._registry.most_of_child(parent, agent.settings.program).allows(policy):

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sandbox.spec import Network
 from substrat.core.agents import environment
-from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.agents.records import AgentSettings
-from substrat.core.netfilter.names import AllowList, NoName
+from substrat.core.netfilter.names import AllowList
 from substrat.core.workspaces import overlap
 from substrat.daemon.agents import spawning
 from substrat.daemon.state.events import DaemonEvent
@@ -144,14 +143,10 @@ class Settings:
             if wanted.allow is not None:
                 raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave allow out")
             return replace(policy, network=network, allow=())
-        allow = wanted.allow
-        try:
-            if allow is None:
-                kept = policy.allow if policy.network is network else self._registry.config.allow_of(program)
-                return replace(policy, network=network, allow=AllowList.of(kept).texts)
-            return replace(policy, network=network, allow=AllowList.asked_for(allow).texts)
-        except NoName as problem:
-            raise InvalidParams(str(problem)) from None
+        if wanted.allow is None:
+            kept = policy.allow if policy.network is network else self._registry.config.allow_of(program)
+            return replace(policy, network=network, allow=AllowList.of(kept).texts)
+        return replace(policy, network=network, allow=AllowList.asked_for(wanted.allow).texts)
 
     def _check_rights(self, before: Agent, after: Agent) -> tuple[str, ...]:
         """Check that an agent may have its new rights, and return the notes on directories that it shares."""
@@ -191,10 +186,7 @@ def _variables(agent: Agent, wanted: WantedSettings) -> Variables:
     if missing := [name for name in wanted.without if name not in dict(agent.settings.environment)]:
         raise InvalidParams(f"{agent.name} has no variable {missing[0]} of its own")
     left = tuple(pair for pair in agent.settings.environment if pair[0] not in wanted.without)
-    try:
-        return environment.checked(dict(environment.joined(left, wanted.variables)))
-    except BadVariable as problem:
-        raise InvalidParams(str(problem)) from None
+    return environment.checked(dict(environment.joined(left, wanted.variables)))
 
 
 def _difference(before: Policy, after: Policy) -> str:

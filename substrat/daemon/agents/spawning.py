@@ -23,7 +23,7 @@ from substrat.core.agents.records import (
     open_turn_id,
 )
 from substrat.core.agents.rights import Policy, SharedPath
-from substrat.core.netfilter.names import AllowList, NoName
+from substrat.core.netfilter.names import AllowList
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.clone_life import CloneEvent
 from substrat.core.workspaces.clones import Clone, ref_problem
@@ -244,21 +244,10 @@ def _policy(registry: Registry, request: SpawnRequest, most: Policy | None) -> P
             raise InvalidParams(f"the network {network.value!r} has no list of what it allows: leave allow out")
         return Policy(network, binds=binds)
     if request.only is not None:
-        try:
-            return Policy(network, AllowList.asked_for(request.only).texts, binds)
-        except NoName as problem:
-            raise InvalidParams(str(problem)) from None
+        return Policy(network, AllowList.asked_for(request.only).texts, binds)
     above = most if most is not None and most.network is network else None
-    try:
-        allow = AllowList.of(
-            (
-                *(above.allow if above is not None else registry.config.allow_of(request.settings.program)),
-                *AllowList.asked_for(request.allow).texts,
-            )
-        )
-    except NoName as problem:
-        raise InvalidParams(str(problem)) from None
-    return Policy(network, allow.texts, binds)
+    allow = above.allow if above is not None else registry.config.allow_of(request.settings.program)
+    return Policy(network, AllowList.of((*allow, *AllowList.asked_for(request.allow).texts)).texts, binds)
 
 
 def _check_session(registry: Registry, session: str | None) -> None:

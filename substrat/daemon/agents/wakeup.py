@@ -23,3 +23,15 @@ class Wakeup:
     async def wait(self) -> None:
         """Wait for a wake-up since the last `clear`."""
         await self._event.wait()
+
+
+async def first_of(*events: trio.Event) -> None:
+    """Wait for the first of several events."""
+    async with trio.open_nursery() as nursery:
+
+        async def wait(event: trio.Event) -> None:
+            await event.wait()
+            nursery.cancel_scope.cancel()
+
+        for event in events:
+            nursery.start_soon(wait, event)

@@ -10,6 +10,7 @@ import trio
 from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, STOPPING_PHASES, Phase
 from substrat.core.agents.records import open_turn_id
 from substrat.core.agents.turn_check import is_pending
+from substrat.daemon.agents.wakeup import first_of
 from substrat.errors import CloneFailed, NotFound, Refused, WaitTimedOut
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Waiting:
         found = []
         for agent_id in [self._registry.find(name).id for name in names]:
             while not (self._state(agent_id) in states if states else self._is_at_rest(agent_id)):
-                await self._next_change(self._waits.awaited(agent_id))
+                await self._next_change(agent_id)
             found.append(self._registry.find(agent_id))
         return found
 
@@ -70,20 +71,9 @@ class Waiting:
         at_work = any(STATE_OF[agent.phase] in _AT_WORK for agent in found)
         return not at_work and self._overview.is_urgent(found)
 
-    async def _next_change(self, agents: Iterable[str]) -> None:
-        """Wait until one of some agents changes."""
-        changes = [self._registry.change_of(agent_id) for agent_id in agents]
-        if len(changes) == 1:
-            await changes[0].wait()
-            return
-
-        async def wait(change: trio.Event) -> None:
-            await change.wait()
-            nursery.cancel_scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            for change in changes:
-                nursery.start_soon(wait, change)
+    async def _next_change(self, agent_id: str) -> None:
+        """Wait until an agent changes, or one that it waits for."""
+        await first_of(*map(self._registry.change_of, self._waits.awaited(agent_id)))
 
     async def settled(self, name: str) -> Agent:
         """Wait until no turn of an agent is being stopped."""
@@ -125,7 +115,7 @@ class Waiting:
                 raise Refused(f"{agent.name} failed: {agent.unmet}; {how}")
             if turn is None and agent.phase == Phase.ENDED:
                 raise Refused(f"{agent.name} has ended before it came to this prompt")
-            await self._next_change(self._waits.awaited(agent_id))
+            await self._next_change(agent_id)
 
     def _last_of(self, agent: Agent, turn: Turn) -> Turn | None:
         """Return the turn in which the work of a turn came to its end, None when that is still to come."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import trio
-
 from sandbox.spec import Network
 from substrat.core.agents.lifecycle import Phase
 from substrat.daemon.agents import addresses
+from substrat.daemon.agents.wakeup import first_of
 from substrat.daemon.servers.methods.request import AgentName, Integer, OperatorRequest, about
 from substrat.errors import Refused
 
@@ -41,7 +40,7 @@ class AgentForward(OperatorRequest, frozen=True):
             if self.known is None or {one.pid for one in running} != set(self.known):
                 break
             # Taken before anything else runs, so that no change comes in between.
-            await _first(services.sandboxes.running.change_of(agent_id), services.registry.change_of(agent_id))
+            await first_of(services.sandboxes.running.change_of(agent_id), services.registry.change_of(agent_id))
         address = addresses.address_of(services.registry, agent)
         return {"agent": agent.name, "address": address, "sandboxes": [one._asdict() for one in running]}
 
@@ -51,15 +50,3 @@ def _check(agent: Agent) -> None:
         raise Refused(f"{agent.name} has ended, so it has no ports")
     if agent.policy.network is Network.HOST:
         raise Refused(f"{agent.name} has this machine's network: reach its ports directly, for example at 127.0.0.1")
-
-
-async def _first(*events: trio.Event) -> None:
-    """Wait for the first of several events."""
-    async with trio.open_nursery() as nursery:
-
-        async def wait_for(event: trio.Event) -> None:
-            await event.wait()
-            nursery.cancel_scope.cancel()
-
-        for event in events:
-            nursery.start_soon(wait_for, event)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from sandbox.spec import Network
 from substrat.core.agents import environment
-from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.records import Priority
 from substrat.core.programs.table import named
 from substrat.daemon.agents.settings import WantedSettings, others_of
@@ -80,10 +79,7 @@ class AgentSet(OperatorRequest, frozen=True):
             return services.objects.one(
                 await services.clones.relocating.relocate(self.agent, self.workspace, connection.by)
             )
-        try:
-            variables = environment.read(self.env)
-        except BadVariable as problem:
-            raise InvalidParams(str(problem)) from None
+        variables = environment.read(self.env)
         program = named(self.program).id if self.program is not None else None
         if program is not None:
             await services.sandboxes.checks.check(program)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from sandbox.spec import Network
 from substrat.core.agents import environment
-from substrat.core.agents.environment import BadVariable
 from substrat.core.agents.records import AgentSettings, Priority, Restore
 from substrat.core.programs.table import CURSOR, named
 from substrat.core.workspaces import overlap
@@ -17,11 +16,10 @@ from substrat.daemon.clones.wishes import CloneWish
 from substrat.daemon.servers.methods.request import Command, OperatorRequest, Retries, Seconds, about
 from substrat.daemon.workspaces import git_places
 from substrat.daemon.workspaces.git_places import MOST_OBJECTS
-from substrat.errors import InvalidParams, NotAvailable, SessionDamaged
+from substrat.errors import NotAvailable, SessionDamaged
 from substrat.names import is_uuid
 
 if TYPE_CHECKING:
-    from substrat.core.agents.environment import Variables
     from substrat.daemon.agents.spawning import CloneRequest
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
@@ -114,7 +112,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if ssh_agent is not None:
             ssh_agent = await checks.check_ssh_agent(ssh_agent, workspace, binds)
         restore = self.restore or services.registry.config.agent.restore
-        settings = AgentSettings(restore, _variables(self.env), ssh_agent, program=program.id, **others_of(self))
+        settings = AgentSettings(restore, environment.read(self.env), ssh_agent, program=program.id, **others_of(self))
         spawn = SpawnRequest(
             workspace, self.name, model, self.network, self.prompt, session=session, allow=self.allow, binds=binds,
             settings=settings, clone=clone, by=connection.by,
@@ -171,10 +169,3 @@ def _missing_objects(borrowing: Borrowing, clone: CloneRequest) -> list[str]:
             f"repositories: {repack}, and after that `rm {shlex.quote(listed)}` ends the borrowing"
         )
     return notes
-
-
-def _variables(given: tuple[str, ...]) -> Variables:
-    try:
-        return environment.read(given)
-    except BadVariable as problem:
-        raise InvalidParams(str(problem)) from None
