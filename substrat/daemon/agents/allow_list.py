@@ -26,12 +26,7 @@ _MOST_DECISIONS = 200
 
 
 class AllowLists:
-    """Changes agents' allow-lists.
-
-    Args:
-        registry: the agents.
-        networks: those that are being served.
-    """
+    """Changes agents' allow-lists."""
 
     def __init__(self, registry: Registry, networks: Networks) -> None:
         self._registry = registry

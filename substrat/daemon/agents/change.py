@@ -51,11 +51,7 @@ class Effects(Protocol):
 
 
 class Change:
-    """A change that `Registry.change` has begun and not yet committed; only it can change agents.
-
-    Args:
-        registry: the agents.
-    """
+    """A change that `Registry.change` has begun and not yet committed; only it can change agents."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

@@ -38,11 +38,7 @@ class User(NamedTuple):
 
 
 class Closures:
-    """The closed directories of one daemon.
-
-    Args:
-        registry: the agents.
-    """
+    """The closed directories of one daemon."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

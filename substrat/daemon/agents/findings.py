@@ -132,12 +132,7 @@ class _Request(NamedTuple):
 
 
 class Findings:
-    """Keeps the findings of all agents.
-
-    Args:
-        registry: the agents.
-        files: looks at the findings' files.
-    """
+    """Keeps the findings of all agents."""
 
     def __init__(self, registry: Registry, files: Files) -> None:
         self._registry = registry

@@ -38,11 +38,7 @@ class Question(NamedTuple):
 
 
 class Inbox:
-    """Keeps the items that wait for the operator.
-
-    Args:
-        registry: the agents.
-    """
+    """Keeps the items that wait for the operator."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

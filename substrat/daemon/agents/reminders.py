@@ -35,11 +35,7 @@ class ReminderWish(NamedTuple):
 
 
 class Reminders:
-    """Keeps the agents' reminders.
-
-    Args:
-        registry: the agents.
-    """
+    """Keeps the agents' reminders."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

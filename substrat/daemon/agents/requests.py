@@ -43,11 +43,7 @@ _SHOWN_PROMPT = 200
 
 
 class AgentRequests:
-    """Answers requests about agents. Methods that aren't async run without an await.
-
-    Args:
-        registry: the agents.
-    """
+    """Answers requests about agents. Methods that aren't async run without an await."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry

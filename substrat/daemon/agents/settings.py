@@ -64,12 +64,7 @@ def others_of(request: object) -> dict[str, Any]:
 
 
 class Settings:
-    """Changes the settings of one daemon's agents.
-
-    Args:
-        registry: the agents.
-        allow_lists: their allow-lists.
-    """
+    """Changes the settings of one daemon's agents."""
 
     def __init__(self, registry: Registry, allow_lists: AllowLists) -> None:
         self._registry = registry

@@ -41,11 +41,7 @@ def reach(agent: Agent, prompt: str) -> bool:
 
 
 class TurnWords:
-    """Says what waits for agents in the middle of their turns, and notes what was handed over.
-
-    Args:
-        registry: the agents.
-    """
+    """Says what waits for agents in the middle of their turns, and notes what was handed over."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

@@ -73,13 +73,7 @@ class Head(msgspec.Struct, frozen=True):
 
 @attrs.define(eq=False)
 class Chats:
-    """Reads one user's chats.
-
-    Args:
-        files: opens what the reader sees.
-        sandboxes: knows how sandboxes are made here, and whose chats are read.
-        sessions: the chats that are in their agents' own directories.
-    """
+    """Reads one user's chats."""
 
     _files: Files
     _sandboxes: Sandboxes

@@ -154,12 +154,7 @@ def _follow(user: User, agent_dir: AgentDir, agent: Agent, workspace: str) -> No
 
 @attrs.define(eq=False)
 class Sessions:
-    """Moves the chats of one daemon's agents.
-
-    Args:
-        state: the agents, and the places of their files.
-        sandboxes: knows how sandboxes are made here, and whose chats they become.
-    """
+    """Moves the chats of one daemon's agents."""
 
     _state: State
     _sandboxes: Sandboxes

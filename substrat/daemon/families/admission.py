@@ -35,15 +35,7 @@ log = structlog.get_logger("substrat.admission")
 
 
 class Admission:
-    """Starts turns while it is open; it is closed until the daemon has taken up an earlier one's turns.
-
-    Args:
-        registry: the agents.
-        queue: the queue of those that wait.
-        gates: the gates of their logins.
-        waits: their waits.
-        disk_gate: holds turns back while the disk is nearly full.
-    """
+    """Starts turns while it is open; it is closed until the daemon has taken up an earlier one's turns."""
 
     def __init__(self, registry: Registry, queue: Queue, gates: AccountGates, waits: Waits, disk_gate: DiskGate) -> None:
         self._registry = registry

@@ -27,13 +27,7 @@ def unknown(registry: Registry, caller: Agent, name: str) -> NotFound:
 
 
 class AgentLists:
-    """Lists agents.
-
-    Args:
-        registry: the agents.
-        waits: their waits for others.
-        queue: tells why one is queued.
-    """
+    """Lists agents."""
 
     def __init__(self, registry: Registry, waits: Waits, queue: Queue) -> None:
         self._registry = registry

@@ -77,14 +77,7 @@ def for_model(text: str) -> str:
 
 
 class ToolCalls:
-    """Performs the agents' tool calls.
-
-    Args:
-        requests: changes the agents.
-        families: keeps their waits and needs.
-        reminders: keeps their reminders.
-        inbox: takes their questions.
-    """
+    """Performs the agents' tool calls."""
 
     def __init__(self, requests: AgentRequests, families: Families, reminders: Reminders, inbox: Inbox) -> None:
         self._requests = requests

@@ -49,11 +49,7 @@ class Receipt(NamedTuple):
 
 
 class Messages:
-    """Sends, lists and drops agents' messages.
-
-    Args:
-        requests: puts a message into one inbox.
-    """
+    """Sends, lists and drops agents' messages."""
 
     def __init__(self, requests: AgentRequests) -> None:
         self._requests = requests

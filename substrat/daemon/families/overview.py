@@ -29,15 +29,7 @@ Places = Callable[[], Mapping[str, "Place"]]
 
 
 class Overview:
-    """Answers who needs a person.
-
-    Args:
-        registry: the agents.
-        queue: the queue of those that wait for a turn.
-        waits: their waits for others.
-        targets: knows which branches are gone.
-        checks: their checks.
-    """
+    """Answers who needs a person."""
 
     def __init__(self, registry: Registry, queue: Queue, waits: Waits, targets: Targets, checks: Checks) -> None:
         self._registry = registry

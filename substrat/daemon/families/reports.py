@@ -34,12 +34,7 @@ _AT_WORK = RUNNING_PHASES | {Phase.QUEUED, Phase.CHECKING}
 
 
 class Reports:
-    """Sends the reports on turns that have come to their end.
-
-    Args:
-        registry: the agents.
-        waits: take reports over.
-    """
+    """Sends the reports on turns that have come to their end."""
 
     def __init__(self, registry: Registry, waits: Waits) -> None:
         self._registry = registry

@@ -29,12 +29,7 @@ _MOMENT = 0.3
 
 
 class Targets:
-    """Knows which branches are gone, as of the last look.
-
-    Args:
-        registry: the agents.
-        files: reads repositories.
-    """
+    """Knows which branches are gone, as of the last look."""
 
     def __init__(self, registry: Registry, files: Files) -> None:
         self._registry = registry

@@ -26,13 +26,7 @@ _AT_WORK = frozenset({"queued", "running"})
 
 
 class Waiting:
-    """Waits for agents, in a client's stead.
-
-    Args:
-        registry: the agents.
-        waits: their waits for others.
-        overview: says who needs a person.
-    """
+    """Waits for agents, in a client's stead."""
 
     def __init__(self, registry: Registry, waits: Waits, overview: Overview) -> None:
         self._registry = registry

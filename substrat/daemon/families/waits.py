@@ -38,11 +38,7 @@ _TIMELESS = float("-inf")
 
 
 class Waits:
-    """The waits of one daemon's agents, in memory as in the state.
-
-    Args:
-        registry: the agents.
-    """
+    """The waits of one daemon's agents, in memory as in the state."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

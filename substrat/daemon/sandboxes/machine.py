@@ -22,11 +22,7 @@ log = structlog.get_logger("substrat.prepare")
 
 
 class Machine:
-    """The sandboxes that this machine allows.
-
-    Args:
-        registry: has the configuration.
-    """
+    """The sandboxes that this machine allows."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

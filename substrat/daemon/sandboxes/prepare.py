@@ -109,13 +109,7 @@ def _unreadable_note(environ: dict[str, str]) -> str:
 
 
 class SandboxPreparer:
-    """Prepares the sandboxes of one daemon, its agents' turns' and the operator's in them.
-
-    Args:
-        state: the agents, and the places of their files.
-        user: who agents are.
-        cgroups: the cgroups of whole sandboxes.
-    """
+    """Prepares the sandboxes of one daemon, its agents' turns' and the operator's in them."""
 
     def __init__(self, state: State, user: User, cgroups: Cgroups) -> None:
         registry, layout, environ = state.registry, state.layout, state.environ

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sandboxes:
-    """The sandboxes of one daemon.
-
-    Args:
-        state: the agents, and the places of their files.
-        user: who agents are.
-    """
+    """The sandboxes of one daemon."""
 
     def __init__(self, state: State, user: User) -> None:
         self.user = user

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 class SpawnChecks:
-    """Checks what a spawn asks for.
-
-    Args:
-        state: the agents, and the places of their files.
-        user: who agents are.
-        preparer: prepares sandboxes.
-    """
+    """Checks what a spawn asks for."""
 
     def __init__(self, state: State, user: User, preparer: SandboxPreparer) -> None:
         self._state = state

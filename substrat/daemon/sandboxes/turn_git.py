@@ -23,13 +23,7 @@ log = structlog.get_logger("substrat.turn_git")
 
 
 class TurnGit:
-    """Runs git in the workspaces of one daemon's agents after their turns.
-
-    Args:
-        preparer: knows how sandboxes are made here.
-        files: looks at workspaces.
-        layout: the daemon's directories.
-    """
+    """Runs git in the workspaces of one daemon's agents after their turns."""
 
     def __init__(self, preparer: SandboxPreparer, files: Files, layout: Layout) -> None:
         self._preparer = preparer

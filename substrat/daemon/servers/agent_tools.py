@@ -31,15 +31,7 @@ _LONGEST_STEP = 2048
 
 
 class AgentTools:
-    """Performs the tool calls of one daemon's agents.
-
-    Args:
-        registry: the agents.
-        waits: say what agents wait for.
-        calls: performs what takes no time.
-        places: chooses where children work.
-        diffing: compares the work in clones.
-    """
+    """Performs the tool calls of one daemon's agents."""
 
     def __init__(self, registry: Registry, waits: Waits, calls: ToolCalls, places: ChildPlaces, diffing: Diffing) -> None:
         self._registry = registry

@@ -206,12 +206,7 @@ def _cut(text: str | None, length: int) -> str | None:
 
 
 class AgentObjects:
-    """Makes complete agent objects, with the members that are looked up.
-
-    Args:
-        registry: the agents.
-        overview: looks members up.
-    """
+    """Makes complete agent objects, with the members that are looked up."""
 
     def __init__(self, registry: Registry, overview: Overview) -> None:
         self._overview = overview

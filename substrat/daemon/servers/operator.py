@@ -25,11 +25,7 @@ MAX_CONNECTIONS = 512
 
 
 class OperatorServer:
-    """Serves the operator socket.
-
-    Args:
-        services: the parts of the daemon that the methods work on.
-    """
+    """Serves the operator socket."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

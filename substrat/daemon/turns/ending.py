@@ -62,15 +62,7 @@ class EndStep(NamedTuple):
 
 @attrs.define(eq=False)
 class TurnEnd:
-    """The steps of a turn's end that concern its records and its cgroup.
-
-    Args:
-        state: the agents, and the places of their files.
-        accounting: records the turns.
-        sessions: moves agents' chats.
-        groups: the sandboxes' cgroups.
-        turns: the turns that run.
-    """
+    """The steps of a turn's end that concern its records and its cgroup."""
 
     _state: State
     _accounting: Accounting

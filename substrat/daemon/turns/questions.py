@@ -21,13 +21,7 @@ _FREEZE_PATIENCE = 5.0
 
 
 class TurnQuestions:
-    """Freezes the running turns of one daemon, and answers questions about them.
-
-    Args:
-        requests: changes agents.
-        turns: the turns that run.
-        groups: the sandboxes' cgroups.
-    """
+    """Freezes the running turns of one daemon, and answers questions about them."""
 
     def __init__(self, requests: AgentRequests, turns: RunningTurns, groups: Cgroups) -> None:
         self._requests = requests

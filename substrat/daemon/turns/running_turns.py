@@ -25,11 +25,6 @@ class RunningTurns:
     """The turns of one daemon that run or are about to (`change.Effects`).
 
     Effects that a killed daemon owes are made good by the next one: it takes up every turn that hasn't ended.
-
-    Args:
-        layout: the daemon's directories.
-        trash: deletes directories.
-        points: the failpoints.
     """
 
     _layout: Layout

@@ -30,14 +30,7 @@ log = structlog.get_logger("substrat.look")
 
 @attrs.define(kw_only=True, eq=False)
 class WorkspaceLook:
-    """Looks at the workspaces of one daemon's agents after their turns.
-
-    Args:
-        state: the agents, and the places of their files.
-        accounting: records the notes.
-        protector: finds and compares protected paths.
-        git: runs git in workspaces.
-    """
+    """Looks at the workspaces of one daemon's agents after their turns."""
 
     _state: State
     _accounting: Accounting

@@ -23,11 +23,7 @@ _LIST = "/info/alternates"
 
 
 class Borrowed:
-    """The borrowed objects of one daemon's workspaces.
-
-    Args:
-        registry: where they are noted.
-    """
+    """The borrowed objects of one daemon's workspaces."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

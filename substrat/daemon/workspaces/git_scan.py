@@ -22,11 +22,7 @@ _LONGEST_PATH = 4096
 
 
 class GitScan:
-    """Protects the files of git directories in a scan.
-
-    Args:
-        record: where the paths are recorded.
-    """
+    """Protects the files of git directories in a scan."""
 
     def __init__(self, record: ScanRecord) -> None:
         self._record = record

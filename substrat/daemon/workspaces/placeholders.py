@@ -36,12 +36,7 @@ _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 class Placeholders:
-    """The placeholders of one daemon's sandboxes, and the sandboxes that need them.
-
-    Args:
-        registry: where they are noted.
-        files: makes and removes them.
-    """
+    """The placeholders of one daemon's sandboxes, and the sandboxes that need them."""
 
     def __init__(self, registry: Registry, files: Files) -> None:
         self._registry = registry

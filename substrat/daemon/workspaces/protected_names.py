@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProtectedNames:
-    """The watched names of one daemon's sandboxes.
-
-    Args:
-        files: touches the directories.
-    """
+    """The watched names of one daemon's sandboxes."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

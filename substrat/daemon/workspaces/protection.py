@@ -89,13 +89,7 @@ class _Loss(NamedTuple):
 
 
 class Protection:
-    """Keeps the protected paths of one daemon's sandboxes.
-
-    Args:
-        registry: the agents.
-        files: looks at what is at replaced paths.
-        placeholders: the placeholders in workspaces.
-    """
+    """Keeps the protected paths of one daemon's sandboxes."""
 
     def __init__(self, registry: Registry, files: Files, placeholders: Placeholders) -> None:
         self._registry = registry

@@ -75,12 +75,7 @@ def scan(
 
 
 class _WorkspaceScan:
-    """Walks through workspaces.
-
-    Args:
-        record: where the paths are recorded.
-        git: protects the git directories that are found.
-    """
+    """Walks through workspaces."""
 
     def __init__(self, record: ScanRecord, git: GitScan) -> None:
         self._record = record
