@@ -74,11 +74,7 @@ ISOLATION = (
 
 
 def arguments(spec: Spec) -> list[str]:
-    """Return bubblewrap's arguments for a shell, where no descriptors are prepared, without the program name in front.
-
-    Args:
-        spec: the sandbox.
-    """
+    """Return bubblewrap's arguments for a shell, where no descriptors are prepared, without the program name in front."""
     return [*options(spec, watched=False), "--", *program(spec)]
 
 

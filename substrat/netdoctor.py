@@ -74,11 +74,7 @@ def _process(name: str, network: dict[str, object]) -> int:
 
 
 def _try(name: str, pid: int, form: str, target: tuple[str, int] | None) -> NetworkProbes:
-    """Have the network of a process tried.
-
-    Raises:
-        SandboxFailed: it can't be entered.
-    """
+    """Have the network of a process tried; raises `SandboxFailed` if it can't be entered."""
     host, port = target or ("", 0)
     # `-P` keeps the directory in which the person stands off sys.path.
     command = [sys.executable, "-P", "-m", "substrat.netprobe", str(pid), form, host, str(port)]

@@ -168,11 +168,7 @@ def complete_descriptors() -> None:
 
 
 class _Listener:
-    """Waits for the daemon beside its own socket, where only its user and root can be.
-
-    Args:
-        connection: to the daemon.
-    """
+    """Waits for the daemon beside its own socket, where only its user and root can be."""
 
     def __init__(self, connection: Connection) -> None:
         name = f"exec-{os.getpid()}-{os.urandom(4).hex()}.sock"

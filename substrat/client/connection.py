@@ -179,11 +179,7 @@ class Connection:
             await self._news.wait()
 
     async def _send(self, line: bytes) -> None:
-        """Send a whole line.
-
-        Raises:
-            ConnectionLost: the connection has ended.
-        """
+        """Send a whole line; raises `ConnectionLost` if the connection has ended."""
         if self._broken is not None or self._conversation.problem is not None:
             self._raise_end()
         # A stream begins with a checkpoint, where a cancellation would be taken for one in the middle of the line.
@@ -226,11 +222,7 @@ class Connection:
 
 @contextmanager
 def _answered_within(path: str, seconds: float | None) -> Iterator[None]:
-    """Bound the time of the block.
-
-    Raises:
-        DaemonNotRunning: it took longer.
-    """
+    """Bound the time of the block; raises `DaemonNotRunning` if it took longer."""
     with anyio.move_on_after(None if seconds is None else max(0.0, seconds)) as scope:
         yield
     if scope.cancelled_caught:

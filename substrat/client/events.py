@@ -209,11 +209,7 @@ class Events:
             await connection.aclose()
 
     async def _start_again(self) -> TaskConnection:
-        """Subscribe at the cursor, as soon as a daemon listens.
-
-        Raises:
-            ConnectionLost: none did in time.
-        """
+        """Subscribe at the cursor, as soon as a daemon listens; raises `ConnectionLost` if none did in time."""
         with anyio.move_on_after(self._reconnect):
             while True:
                 await anyio.sleep(PAUSE_S)

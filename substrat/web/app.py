@@ -235,11 +235,7 @@ def _stream(socket: str) -> Callable[[WebSocket], Awaitable[None]]:
 
 
 def _wanted(socket: str, params: Object) -> Wanted:
-    """Read the events that a client asks for.
-
-    Raises:
-        InvalidParams: a filter is unknown.
-    """
+    """Read the events that a client asks for; raises `InvalidParams` if a filter is unknown."""
     filters = set(cast("list[str]", params.get("filter", [])))
     if unknown := sorted(filters - {"no-thinking"}):
         raise errors.InvalidParams(f"there is no filter {unknown[0]!r}; there is: no-thinking")

@@ -142,11 +142,7 @@ def _write_beside(path: str, unit: str, text: str, arguments: Arguments) -> None
 
 
 def _check_extra() -> None:
-    """Check that the page can be served.
-
-    Raises:
-        NotAvailable: the extra `web` isn't installed.
-    """
+    """Check that the page can be served; raises `NotAvailable` if the extra `web` isn't installed."""
     from substrat.cli.verbs import web
 
     web.server()

@@ -105,11 +105,7 @@ def _turns(connection: Connection, agent: Agent) -> Iterator[Turn]:
 
 
 def _only(number: int | None, turns: list[Turn], agent: Agent) -> str | None:
-    """Return the id of the turn that is asked for, None for all of them.
-
-    Raises:
-        NotFound: there is no such turn.
-    """
+    """Return the id of the turn that is asked for, None for all of them; raises `NotFound` if there is no such turn."""
     if number is None:
         return None
     if number < 0:

@@ -23,12 +23,7 @@ _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def stated_time(text: str, now: float) -> float | None:
-    """Return when a limit ends by a program's own words, in seconds since the epoch; None if they name no likely time.
-
-    Args:
-        text: the words.
-        now: the time, in seconds since the epoch.
-    """
+    """Return when a limit ends by a program's own words, in seconds since the epoch; None if they name no likely time."""
     for reader in (_moment, _date, _span):
         found = reader(text, now)
         if found is not None and now < found <= now + _FURTHEST_S:

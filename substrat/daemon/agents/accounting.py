@@ -1,6 +1,6 @@
 """Records what running turns report; `turn_ends` accounts for their ends, `requests` answers people and agents.
 
-Methods run without an await, and each commits before it returns (`output.TurnObserver`).
+Methods run without an await, and each commits before it returns.
 """
 
 from __future__ import annotations

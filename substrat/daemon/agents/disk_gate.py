@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import attrs
 import structlog
 
 from substrat.daemon.kernel import descriptors
@@ -47,6 +48,7 @@ def shortage(path: str, wanted: int, free: Callable[[str], int] = free_bytes) ->
     )
 
 
+@attrs.define(eq=False)
 class DiskGate:
     """Says whether turns may start.
 
@@ -58,22 +60,14 @@ class DiskGate:
         used_up: says why no more file descriptors may be used, None when they may.
     """
 
-    def __init__(
-        self,
-        state: str,
-        now: Callable[[], float],
-        wake_at: Callable[[float], None],
-        free: Callable[[str], int] = free_bytes,
-        used_up: Callable[[], str | None] = descriptors.shortage,
-    ) -> None:
-        self._state = state
-        self._now = now
-        self._wake_at = wake_at
-        self._free = free
-        self._descriptors = used_up
-        self._next_look = 0.0
-        self.reason: str | None = None
-        """Why turns that could start don't, as a sentence; None when none is held back."""
+    _state: str
+    _now: Callable[[], float]
+    _wake_at: Callable[[float], None]
+    _free: Callable[[str], int] = free_bytes
+    _used_up: Callable[[], str | None] = descriptors.shortage
+    _next_look: float = attrs.field(init=False, default=0.0)
+    reason: str | None = attrs.field(init=False, default=None)
+    """Why turns that could start don't, as a sentence; None when none is held back."""
 
     def look(self, wanted: int, *, needed: bool) -> bool:
         """Find out whether turns may start now.
@@ -82,7 +76,7 @@ class DiskGate:
             wanted: how many bytes must be free; 0: any number.
             needed: whether any turn would start.
         """
-        reason = self._descriptors() or shortage(self._state, wanted, self._free) if needed else None
+        reason = self._used_up() or shortage(self._state, wanted, self._free) if needed else None
         if reason is not None and self.reason is None:
             log.warning("no turn starts", reason=reason)
         elif reason is None and self.reason is not None:

@@ -243,11 +243,7 @@ async def _receive_descriptors(connection: trio.socket.SocketType) -> list[int]:
 
 
 async def _exactly(connection: trio.socket.SocketType, length: int) -> bytes:
-    """Read so many bytes.
-
-    Raises:
-        ConnectionResetError: the worker has ended.
-    """
+    """Read so many bytes; raises `ConnectionResetError` if the worker has ended."""
     data = bytearray()
     while len(data) < length:
         piece = await connection.recv(min(length - len(data), _PIECE))

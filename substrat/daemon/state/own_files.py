@@ -27,9 +27,6 @@ def check(layout: Layout) -> None:
     Opening or listing it later would wait for ever, or fail halfway. A link to the right kind of thing is good, except
     where the daemon deletes the contents: `trash` and `visits`. The database itself has a remedy of its own.
 
-    Args:
-        layout: the daemon's directories.
-
     Raises:
         StateUnusable: one is of the wrong kind or can't be used.
     """

@@ -73,10 +73,6 @@ class _Row(NamedTuple):
 def set_aside(store: Store, now: float) -> list[SetAside]:
     """Set aside every agent whose rows can't be read, and every other row that can't be read.
 
-    Args:
-        store: the state.
-        now: seconds since the epoch.
-
     Raises:
         StateUnusable: the file's structure is damaged.
         StorageFailed: it can't be written down; nothing was changed.

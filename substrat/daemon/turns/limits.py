@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from substrat.core.agents.turn_limits import TurnLimits
+    from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.kernel.inotify import ChangeFlag, Watcher
     from substrat.daemon.state.layout import TurnDir
-    from substrat.daemon.turns.output import TurnObserver, TurnOutput
+    from substrat.daemon.turns.output import TurnOutput
 
 
 class Pauses:
@@ -66,7 +67,7 @@ class LimitsWatch:
 
     _turn: str
     _place: TurnDir
-    _observer: TurnObserver
+    _observer: Accounting
     _watcher: Watcher
     _limits: TurnLimits
     _output: TurnOutput

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+import attrs
 import structlog
 import trio
 
@@ -22,9 +23,8 @@ from substrat.errors import StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from substrat.core.agents.records import Process
-    from substrat.core.agents.stop_reason import StopReason
     from substrat.core.programs.program import LineEvent, TurnResult
+    from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.kernel.inotify import ChangeFlag
     from substrat.daemon.state.layout import TurnDir
     from substrat.daemon.turns.stop_request import StopRequest
@@ -50,41 +50,7 @@ _URGENT_WRITES = 5
 last words. The rest stays unread in its file, because the room that is kept for stopping turns must do for all of them."""
 
 
-class TurnObserver(Protocol):
-    """Records the progress of a turn; each call commits before it returns."""
-
-    def result_seen(self, turn: str) -> TurnResult | None:
-        """Return the result of the turn that is recorded already, if there is one."""
-
-    def turn_spawned(self, turn: str, started: Process, version: str | None = None, directory: str | None = None) -> None:
-        """The sandbox was started, with a version of the agent program."""
-
-    def turn_lines(
-        self,
-        turn: str,
-        lines: list[tuple[Line, LineEvent]],
-        offset: int,
-        obstacles: Mapping[str, str],
-        patience: Patience = Patience.WAITS,
-    ) -> None:
-        """The agent wrote lines; everything before `offset` has been seen, and `obstacles` are those of their sessions."""
-
-    def turn_truncated(self, turn: str, size: int, expected: int, patience: Patience = Patience.WAITS) -> None:
-        """The agent cut its own output."""
-
-    def turn_note(self, turn: str, kind: str, text: str, patience: Patience = Patience.WAITS) -> None:
-        """Something is to be told about the turn."""
-
-    def open_call(self, turn: str) -> str | None:
-        """Return the newest tool call of a turn that has begun and not ended, in one line; None: none is open."""
-
-    def turn_limit_reached(self, turn: str, limit: StopReason) -> None:
-        """The turn has run into a limit."""
-
-    def turn_output_too_long(self, turn: str, limit: int) -> None:
-        """The agent has written more bytes than it may."""
-
-
+@attrs.define(kw_only=True, eq=False)
 class TurnOutput:
     """The output of one running turn, `<turn>/stdout`.
 
@@ -99,35 +65,25 @@ class TurnOutput:
         obstacles: says of sessions that the agent has named which aren't its own, and why.
     """
 
-    def __init__(
-        self,
-        turn: str,
-        place: TurnDir,
-        offset: int,
-        observer: TurnObserver,
-        longest: int,
-        stop: StopRequest,
-        exited: trio.Event,
-        obstacles: FindObstacles,
-    ) -> None:
-        self._turn = turn
-        self._place = place
-        self._offset = offset
-        self._observer = observer
-        self._longest = longest
-        self._stop = stop
-        self._exited = exited
-        self._obstacles = obstacles
-        self._decode_line = decoder()
-        self._lines = self._cuts = 0
-        self._read_until: float | None = None
-        self._is_unread = False
-        self._urgent_writes = _URGENT_WRITES
-        self._is_too_long = False
-        self.result: TurnResult | None = None
-        self.result_seen = trio.Event()
-        self.stalled_since: float | None = None
-        """Since when no line shows that the turn gets further, by Trio's clock; None: the last one does."""
+    _turn: str
+    _place: TurnDir
+    _offset: int
+    _observer: Accounting
+    _longest: int
+    _stop: StopRequest
+    _exited: trio.Event
+    _obstacles: FindObstacles
+    result: TurnResult | None = attrs.field(init=False, default=None)
+    result_seen: trio.Event = attrs.field(init=False, factory=trio.Event)
+    stalled_since: float | None = attrs.field(init=False, default=None)
+    """Since when no line shows that the turn gets further, by Trio's clock; None: the last one does."""
+    _decode_line: Callable[[Line], LineEvent] = attrs.field(init=False, factory=decoder)
+    _lines: int = attrs.field(init=False, default=0)
+    _cuts: int = attrs.field(init=False, default=0)
+    _read_until: float | None = attrs.field(init=False, default=None)
+    _is_unread: bool = attrs.field(init=False, default=False)
+    _urgent_writes: int = attrs.field(init=False, default=_URGENT_WRITES)
+    _is_too_long: bool = attrs.field(init=False, default=False)
 
     def find_result(self) -> None:
         """Look up a result that an earlier daemon recorded: it has read that line, and this one won't."""

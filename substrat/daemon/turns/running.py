@@ -1,6 +1,6 @@
 """Runs one turn's sandbox: launches or adopts it, follows it with its output and its limits, waits for its end.
 
-A `TurnObserver` commits its progress. The turn's task owns its pidfds and its watch. The sandbox is steered in `control`.
+`Accounting` commits its progress. The turn's task owns its pidfds and its watch. The sandbox is steered in `control`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
     from substrat.core.agents.records import Process
     from substrat.core.agents.turn_limits import TurnLimits
+    from substrat.daemon.agents.accounting import Accounting
     from substrat.daemon.failpoints import Failpoints
     from substrat.daemon.kernel.cgroups import Group
     from substrat.daemon.kernel.inotify import ChangeFlag, Watcher
     from substrat.daemon.sandboxes.launch_plan import LaunchPlan
     from substrat.daemon.state.layout import TurnDir
-    from substrat.daemon.turns.output import FindObstacles, TurnObserver
+    from substrat.daemon.turns.output import FindObstacles
 
 _ROOM_FOR_ERRORS = 4096
 """Bytes on disk that a program's standard error has from the start: a block, enough for a message and a stack trace."""
@@ -66,7 +67,7 @@ class RunningTurn(TurnControl):
         turn: str,
         place: TurnDir,
         offset: int,
-        observer: TurnObserver,
+        observer: Accounting,
         watcher: Watcher,
         limits: TurnLimits,
         points: Failpoints,
@@ -85,7 +86,7 @@ class RunningTurn(TurnControl):
         self._without: frozenset[str] = frozenset()
         self._ended_before = False
         self._output = TurnOutput(
-            turn, place, offset, observer, limits.output,
+            turn=turn, place=place, offset=offset, observer=observer, longest=limits.output,
             stop=self.stop_request, exited=self._exited, obstacles=obstacles,
         )  # fmt: skip
         self._limits = LimitsWatch(

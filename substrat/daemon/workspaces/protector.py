@@ -69,15 +69,7 @@ class Search(NamedTuple):
 
 
 class WorkspaceProtector:
-    """Finds and prepares the protected paths of one daemon's agents.
-
-    Args:
-        registry: the agents.
-        files: looks at workspaces.
-        layout: the daemon's directories.
-        user: who agents are.
-        environ: the daemon's own environment.
-    """
+    """Finds and prepares the protected paths of one daemon's agents."""
 
     def __init__(self, registry: Registry, files: Files, layout: Layout, user: User, environ: dict[str, str]) -> None:
         self._registry = registry

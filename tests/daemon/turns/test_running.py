@@ -113,7 +113,7 @@ class Bench:
             "t",
             self.place,
             offset,
-            self.books,
+            self.books,  # type: ignore[arg-type]
             self.watcher,
             how,
             Failpoints({}),
