@@ -17,6 +17,7 @@ from sandbox import launch, netrelay
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.kernel import sockets
 from substrat.daemon.network import filtered
+from substrat.daemon.network.connections import ConnectionRelay
 from substrat.daemon.network.proxy import Proxy
 from substrat.daemon.network.transparent import Names, TransparentNetwork
 
@@ -62,7 +63,7 @@ async def through_the_transparent_form(port):
     theirs.close()
     listeners = await filtered.receive(ours)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(TransparentNetwork(allow, Names(), lambda _: None).serve, listeners)
+        nursery.start_soon(TransparentNetwork(ConnectionRelay(allow, lambda _: None), Names()).serve, listeners)
         said = b"".join([piece async for piece in process.stdout])
         nursery.cancel_scope.cancel()
     return float(said)
@@ -85,7 +86,7 @@ async def through_the_proxy(port):
             "",
         )
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Proxy(allow, lambda _: None).serve, listener)
+            nursery.start_soon(Proxy(ConnectionRelay(allow, lambda _: None)).serve, listener)
             process = await trio.lowlevel.open_process((*command, *relayed), stdout=subprocess.PIPE)
             said = b"".join([piece async for piece in process.stdout])
             nursery.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from substrat.daemon.kernel.ratelimit import Share
+from substrat.daemon.kernel.ratelimit import RateLimiter
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -104,9 +104,9 @@ class Watcher:
 
     async def deliver(self) -> None:
         """Pass the kernel's events on until cancelled; in a flood of them at some milliseconds' distance."""
-        share = Share(_PART, _BURST)
+        share = RateLimiter(_PART, _BURST)
         while True:
-            await share.wait()
+            await share.wait(0)
             await trio.lowlevel.wait_readable(self._fd)
             began = time.thread_time()
             self._deliver()

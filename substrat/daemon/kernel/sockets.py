@@ -192,6 +192,17 @@ class _Arrivals:
                 self._some = trio.Event()
 
 
+async def exactly(stream: trio.SocketStream, length: int) -> bytes | None:
+    """Read so many bytes; None: the other end has closed before."""
+    found = bytearray()
+    while len(found) < length:
+        piece = await stream.receive_some(length - len(found))
+        if not piece:
+            return None
+        found += piece
+    return bytes(found)
+
+
 async def accept_forever(
     listener: trio.SocketListener,
     limit: int,

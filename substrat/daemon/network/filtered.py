@@ -18,6 +18,7 @@ from sandbox import launch
 from sandbox.spec import NetworkMode
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.kernel import descriptors, helper, process, sandbox_process, sockets
+from substrat.daemon.network.connections import ConnectionRelay
 from substrat.daemon.network.decisions import Decision
 from substrat.daemon.network.proxy import Proxy
 from substrat.daemon.network.transparent import Names, TransparentNetwork
@@ -130,13 +131,13 @@ class TurnNetwork:
             log.error("a network can't be served again", reason=str(problem))  # noqa: TRY400
 
     async def _serve_proxy(self, listener: trio.SocketListener) -> None:
-        proxy = Proxy(self._allow, self._record, upstream=self._upstream)
+        relay = ConnectionRelay(self._allow, self._record, upstream=self._upstream)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(proxy.serve, listener)
+            nursery.start_soon(Proxy(relay).serve, listener)
             while True:
                 await self._changed.wait()
                 self._changed = trio.Event()
-                proxy.allow(self._allow)
+                relay.allow(self._allow)
 
     async def _serve_transparent(self, started: Process | None, find_process: Callable[[], Process | None]) -> None:
         allow = self._allow
@@ -148,14 +149,15 @@ class TurnNetwork:
         if not listeners:
             return
         # The launch has made the turn's directory by now, which is where the names are kept.
-        network = TransparentNetwork(allow, Names(self._turn_dir.names), self._record, upstream=self._upstream)
+        relay = ConnectionRelay(allow, self._record, upstream=self._upstream)
+        network = TransparentNetwork(relay, Names(self._turn_dir.names))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(network.serve, listeners)
             ports = set(allow.ports)
             while True:
                 await self._changed.wait()
                 self._changed, allow = trio.Event(), self._allow
-                network.allow(allow)
+                relay.allow(allow)
                 more = tuple(port for port in allow.ports if port not in ports)
                 sandbox = find_process()
                 if more and sandbox is not None:

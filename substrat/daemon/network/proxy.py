@@ -22,11 +22,6 @@ from substrat.daemon.network.decisions import printable
 from substrat.daemon.network.dialer import BROKEN, NotConnected, target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from substrat.core.netfilter.names import AllowList
-    from substrat.core.netfilter.upstream import Upstream
-    from substrat.daemon.network.decisions import Decision
     from substrat.daemon.network.dialer import Target
 
 _ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -42,28 +37,11 @@ _CHUNK = 64 * 1024  # bytes a read, as many as a pipe holds (pipe(7)); more save
 
 
 class Proxy:
-    """Serves the network of one turn.
+    """Serves the network of one turn."""
 
-    Args:
-        allow: the allow-list.
-        record: records a decision.
-        resolve: finds a name's addresses, outside the sandbox; None: as the host does.
-        upstream: the proxy that connections to names go through, if they do.
-    """
-
-    def __init__(
-        self,
-        allow: AllowList,
-        record: Callable[[Decision], None],
-        resolve: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
-        upstream: Upstream | None = None,
-    ) -> None:
-        self._relay = ConnectionRelay(allow, record, resolve, upstream)
+    def __init__(self, relay: ConnectionRelay) -> None:
+        self._relay = relay
         self._connections = trio.Semaphore(MAX_CONNECTIONS)
-
-    def allow(self, allow: AllowList) -> None:
-        """Apply a changed allow-list; connections to hosts that it no longer has end."""
-        self._relay.allow(allow)
 
     async def serve(self, listener: trio.SocketListener) -> None:
         """Serve a turn's listener until cancelled, and close it."""

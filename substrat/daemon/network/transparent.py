@@ -21,6 +21,7 @@ from substrat.core.netfilter import dns, proxying
 from substrat.core.netfilter.names import NoName, canonical, listed, remedy
 from substrat.daemon.kernel import nofollow
 from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.kernel.sockets import exactly
 from substrat.daemon.network import plain_http
 from substrat.daemon.network.connections import (
     BURST,
@@ -34,11 +35,8 @@ from substrat.daemon.network.decisions import printable
 from substrat.daemon.network.dialer import NotConnected, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
-    from substrat.core.netfilter.names import AllowList
-    from substrat.core.netfilter.upstream import Upstream
-    from substrat.daemon.network.decisions import Decision
 
 POOL_V4 = ipaddress.IPv4Address("198.18.0.2")
 """Where the addresses for names begin; the one before is the name server's (`netlaunch.NAMESERVER`)."""
@@ -102,32 +100,13 @@ class Names:
 
 
 class TransparentNetwork:
-    """Serves the network of one turn.
+    """Serves the network of one turn."""
 
-    Args:
-        allow: the allow-list.
-        names: the names' addresses.
-        record: records a decision.
-        resolve: finds a name's addresses, outside the sandbox; None: as the host does.
-        upstream: the proxy that connections to names go through, if they do.
-    """
-
-    def __init__(
-        self,
-        allow: AllowList,
-        names: Names,
-        record: Callable[[Decision], None],
-        resolve: Callable[[str, int], Awaitable[Sequence[str]]] | None = None,
-        upstream: Upstream | None = None,
-    ) -> None:
+    def __init__(self, relay: ConnectionRelay, names: Names) -> None:
+        self._relay = relay
         self._names = names
-        self._relay = ConnectionRelay(allow, record, resolve, upstream)
         self._connections = trio.Semaphore(MAX_CONNECTIONS)
         self._dns_connections = trio.Semaphore(_MAX_DNS_CONNECTIONS)
-
-    def allow(self, allow: AllowList) -> None:
-        """Apply a changed allow-list; connections to hosts that it no longer has end."""
-        self._relay.allow(allow)
 
     async def serve(self, listeners: Sequence[socket.socket]) -> None:
         """Serve a turn's listeners until cancelled, and close them."""
@@ -184,8 +163,8 @@ class TransparentNetwork:
         while True:
             await limiter.wait()
             with trio.move_on_after(HELLO_SECONDS):
-                head = await _exactly(stream, 2)
-                message = await _exactly(stream, int.from_bytes(head, "big")) if head is not None else None
+                head = await exactly(stream, 2)
+                message = await exactly(stream, int.from_bytes(head, "big")) if head is not None else None
                 answer = self.answer(message) if message is not None else None
                 if answer is not None:
                     await stream.send_all(struct.pack("!H", len(answer)) + answer)
@@ -213,13 +192,3 @@ class TransparentNetwork:
             self._relay.decisions.denied(f"{name}:{_DNS_PORT}", f"the name isn't looked up: {_MAX_NAMES} others were")
             return dns.answer(query, dns.REFUSED)
         return dns.answer(query, dns.NO_ERROR, (str((POOL_V4 if query.type == dns.A else POOL_V6) + number),))
-
-
-async def _exactly(stream: trio.SocketStream, size: int) -> bytes | None:
-    data = b""
-    while len(data) < size:
-        piece = await stream.receive_some(size - len(data))
-        if not piece:
-            return None
-        data += bytes(piece)
-    return data

@@ -10,6 +10,7 @@ import trio
 
 from substrat.core.agents import ssh_requests
 from substrat.daemon.kernel import nofollow
+from substrat.daemon.kernel.sockets import exactly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,18 +59,8 @@ async def _connected(path: str) -> trio.SocketStream:
 
 async def _read(stream: trio.SocketStream) -> bytes | None:
     """Read one message; None: the other end has closed, or says that a message is longer than any may be."""
-    head = await _exactly(stream, ssh_requests.LENGTH)
+    head = await exactly(stream, ssh_requests.LENGTH)
     length = int.from_bytes(head, "big") if head is not None else 0
     if head is None or length > ssh_requests.LONGEST:
         return None
-    return await _exactly(stream, length)
-
-
-async def _exactly(stream: trio.SocketStream, length: int) -> bytes | None:
-    found = bytearray()
-    while len(found) < length:
-        piece = await stream.receive_some(length - len(found))
-        if not piece:
-            return None
-        found += piece
-    return bytes(found)
+    return await exactly(stream, length)

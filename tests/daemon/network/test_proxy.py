@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.kernel import sockets
 from substrat.daemon.network import connections
+from substrat.daemon.network.connections import ConnectionRelay
 from substrat.daemon.network.proxy import Proxy
 from tests.support.certificate import certificate
 
@@ -34,7 +35,7 @@ class Scene:
         self.addresses = {"a.test": ["127.0.0.1"], "priv.test": ["10.0.0.1", "::1"]}
         self.got = []
         self.port = 0
-        self.proxy = None
+        self.relay = None
         self.serving = None
 
     async def resolve(self, name, _port):
@@ -47,8 +48,8 @@ class Scene:
         self.port = listener.socket.getsockname()[1]
         self.nursery.start_soon(trio.serve_listeners, handle, [listener])
         wanted = AllowList.of(tuple(text.replace("PORT", str(self.port)) for text in allow))
-        self.proxy = Proxy(wanted, self.recorded.append, self.resolve)
-        self.nursery.start_soon(self.proxy.serve, sockets.listen(self.path, 0o600))
+        self.relay = ConnectionRelay(wanted, self.recorded.append, self.resolve)
+        self.nursery.start_soon(Proxy(self.relay).serve, sockets.listen(self.path, 0o600))
         await trio.testing.wait_all_tasks_blocked()
 
     async def ask(self, data, *, ends=False):
@@ -254,7 +255,7 @@ async def test_a_list_that_changes(path):
     async with scene(path) as place, await trio.open_unix_socket(str(path)) as stream:
         await stream.send_all(f"CONNECT a.test:{place.port} HTTP/1.1\r\n\r\n".encode())
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
-        place.proxy.allow(AllowList.of(("b.test",)))
+        place.relay.allow(AllowList.of(("b.test",)))
         with contextlib.suppress(trio.BrokenResourceError):
             assert await stream.receive_some() == b""
         assert place.denied == ["a.test:PORT: it isn't allowed any more, so its connection was ended"]

@@ -14,6 +14,7 @@ import trio
 from sandbox import launch
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.network import filtered
+from substrat.daemon.network.connections import ConnectionRelay
 from substrat.daemon.network.decisions import Decision, Decisions
 from substrat.daemon.network.transparent import Names, TransparentNetwork
 
@@ -66,7 +67,7 @@ class Net:
             )
             theirs.close()
             listeners = await filtered.receive(ours)
-            network = TransparentNetwork(wanted, Names(), self.recorded.append, self.resolve)
+            network = TransparentNetwork(ConnectionRelay(wanted, self.recorded.append, self.resolve), Names())
             output = b""
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(network.serve, listeners)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from substrat.core.netfilter import dns
 from substrat.core.netfilter.names import AllowList
 from substrat.daemon.network import transparent
+from substrat.daemon.network.connections import ConnectionRelay
 from substrat.daemon.network.transparent import Names, TransparentNetwork
 
 if TYPE_CHECKING:
@@ -120,7 +121,9 @@ async def scene(recorded):
             before, transparent._DNS_PORT = transparent._DNS_PORT, dns_port
             try:
                 allow = AllowList.of((f"a.test:{port}", f"{OUTSIDE}:{port}"))
-                nursery.start_soon(TransparentNetwork(allow, OneName(), recorded.append, resolve).serve, listeners)
+                nursery.start_soon(
+                    TransparentNetwork(ConnectionRelay(allow, recorded.append, resolve), OneName()).serve, listeners
+                )
                 yield Scene(listeners, port, dns_port, held)
             finally:
                 transparent._DNS_PORT = before
@@ -148,7 +151,9 @@ def test_it_serves_on_whatever_comes(disturbances):
 @given(queries | st.binary(max_size=700))
 def test_an_answer_is_well_formed_and_short(message):
     recorded: list[Decision] = []
-    answer = TransparentNetwork(AllowList.of(("*.a.test", "a.test")), Names(), recorded.append, resolve).answer(message)
+    answer = TransparentNetwork(
+        ConnectionRelay(AllowList.of(("*.a.test", "a.test")), recorded.append, resolve), Names()
+    ).answer(message)
     assert all(decision.text.isprintable() and len(decision.text) < 500 for decision in recorded)
     if answer is None:
         return
