@@ -217,10 +217,6 @@ class Connection:
         self._begin_waiting()
         self._receive()
 
-    def send_queued(self) -> None:
-        """Send the requests that are queued, without waiting for an answer."""
-        self._flush()
-
     def peer_uid(self) -> int:
         """Return the daemon's user (SO_PEERCRED, unix(7))."""
         found = self._socket.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
@@ -252,9 +248,10 @@ class Connection:
     def _begin_waiting(self) -> None:
         """Send queued requests; the daemon's silence counts from now."""
         self._silent_since = time.monotonic()
-        self._flush()
+        self.send_queued()
 
-    def _flush(self) -> None:
+    def send_queued(self) -> None:
+        """Send the requests that are queued, without waiting for an answer."""
         if not self._unsent:
             return
         rest = memoryview(b"".join(self._unsent))

@@ -138,18 +138,10 @@ class Events:
         self._agent = agent
         self._reconnect = reconnect
         self._connection: TaskConnection | None = None
-        self._journal = journal
-        self._cursor = 0
-
-    @property
-    def cursor(self) -> int:
-        """Where to subscribe again after a loss: the cursor of the last event that was received."""
-        return self._cursor
-
-    @property
-    def journal(self) -> str | None:
+        self.journal = journal
         """The id of the journal whose cursor it is; None before the first answer."""
-        return self._journal
+        self.cursor = 0
+        """Where to subscribe again after a loss: the cursor of the last event that was received."""
 
     def __aiter__(self) -> AsyncIterator[EventObject]:
         return self
@@ -170,10 +162,10 @@ class Events:
         """
         connection = TaskConnection(await open_stream(self._path), self._client, self._path)
         try:
-            order: dict[str, object] = {"agent": self._agent, "since": since, "journal": self._journal}
+            order: dict[str, object] = {"agent": self._agent, "since": since, "journal": self.journal}
             answer = await connection.answer(await connection.submit("events.subscribe", order))
-            self._cursor = _cursor(answer)
-            self._journal = cast("dict[str, str]", answer).get("journal")  # a daemon from before an upgrade has none
+            self.cursor = _cursor(answer)
+            self.journal = cast("dict[str, str]", answer).get("journal")  # a daemon from before an upgrade has none
         except BaseException:
             connection.abandon()
             raise
@@ -199,7 +191,7 @@ class Events:
                     raise
                 await self.aclose()
         event = params.get("event")
-        self._cursor = _cursor(event)
+        self.cursor = _cursor(event)
         return cast("EventObject", event)
 
     async def aclose(self) -> None:
@@ -214,9 +206,9 @@ class Events:
             while True:
                 await anyio.sleep(PAUSE_S)
                 with suppress(errors.DaemonNotRunning, errors.ConnectionLost):
-                    return await self.start(self._cursor)
+                    return await self.start(self.cursor)
         raise errors.ConnectionLost(
-            f"the daemon closed the subscription: check that it runs, then subscribe again since {self._cursor}"
+            f"the daemon closed the subscription: check that it runs, then subscribe again since {self.cursor}"
         )
 
 

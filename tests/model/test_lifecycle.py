@@ -239,7 +239,7 @@ class Lifecycle(RuleBasedStateMachine):
         elif kind != "take back" and questions:
             index %= questions
             given = [self.token()] if kind == "answer" else []
-            number = inbox.waiting(0, 100)[index].id
+            number = inbox._store.operator_items(0, 100)[index].id
             self.do(
                 lambda: getattr(inbox, kind)(number, *given),
                 lambda: getattr(self.world, kind)(index, *given),

@@ -44,20 +44,16 @@ class Splitter:
 
     def __init__(self, offset: int = 0, limit: int = MAX_LINE) -> None:
         self._limit = limit
-        self._start = offset
+        self.consumed = offset
+        """The offset after the last complete line: where a reader that starts anew should begin."""
         self._length = 0
         self._kept: list[bytes | bytearray] = []
         self._kept_bytes = 0
 
     @property
-    def consumed(self) -> int:
-        """The offset after the last complete line: where a reader that starts anew should begin."""
-        return self._start
-
-    @property
     def position(self) -> int:
         """The offset after the last byte taken in."""
-        return self._start + self._length
+        return self.consumed + self._length
 
     def feed(self, data: bytes) -> Iterator[Line]:
         """Take in the next bytes and give out each line they complete."""
@@ -88,8 +84,8 @@ class Splitter:
             self._kept.append(piece if last is None else bytearray(piece))
 
     def _emit(self, *, ended: bool) -> Line:
-        line = Line(self._start, self._length, b"".join(self._kept), ended)
-        self._start += self._length + ended
+        line = Line(self.consumed, self._length, b"".join(self._kept), ended)
+        self.consumed += self._length + ended
         self._length = 0
         self._kept.clear()
         self._kept_bytes = 0

@@ -114,33 +114,29 @@ class Accounting:
         agent = self._registry.agent_of_turn(turn)
         return self._registry.journal.open_call(agent.id, turn) if agent is not None else None
 
-    def turn_limit_reached(self, turn: str, limit: StopReason) -> None:
-        """Stop a turn that has run into a limit."""
-        self._stop(turn, limit)
-
-    def turn_output_too_long(self, turn: str, limit: int) -> None:
-        """Stop a turn that has written more bytes than it may."""
-        self._stop(turn, over_output_limit(limit))
-
-    def turn_home_too_big(self, turn: str, limit: int) -> None:
-        """Stop a turn whose agent's own directories hold more bytes on disk than they may."""
-        if (agent := self._registry.agent_of_turn(turn)) is None:
-            return
-        text = f"the agent's own directories, ~/.cache, ~/{program_of(agent).places.home} and chats, hold too much"
-        self._stop(turn, over_home_limit(limit), ("turn:home-too-big", text))
-
-    def turn_fills_disk(self, turn: str, wrote: int, free: int) -> None:
-        """Stop a turn that is filling the disk: it has just written so many bytes, and so many are left."""
-        self._stop(turn, reason := fills_disk(wrote, free), ("turn:fills-disk", str(reason)))
-
-    def _stop(self, turn: str, reason: StopReason, event: tuple[str, str] | None = None) -> None:
-        """Stop a turn for a reason of the daemon's; a person's earlier reason stays."""
+    def turn_limit_reached(self, turn: str, reason: StopReason, event: tuple[str, str] | None = None) -> None:
+        """Stop a turn that has run into a limit; a person's earlier reason stays."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
         if agent.turn.stop is None:
             self._update(turn, "limit reached", event, stop=reason)
         self._registry.effects.stop(turn, reason)
+
+    def turn_output_too_long(self, turn: str, limit: int) -> None:
+        """Stop a turn that has written more bytes than it may."""
+        self.turn_limit_reached(turn, over_output_limit(limit))
+
+    def turn_home_too_big(self, turn: str, limit: int) -> None:
+        """Stop a turn whose agent's own directories hold more bytes on disk than they may."""
+        if (agent := self._registry.agent_of_turn(turn)) is None:
+            return
+        text = f"the agent's own directories, ~/.cache, ~/{program_of(agent).places.home} and chats, hold too much"
+        self.turn_limit_reached(turn, over_home_limit(limit), ("turn:home-too-big", text))
+
+    def turn_fills_disk(self, turn: str, wrote: int, free: int) -> None:
+        """Stop a turn that is filling the disk: it has just written so many bytes, and so many are left."""
+        self.turn_limit_reached(turn, reason := fills_disk(wrote, free), ("turn:fills-disk", str(reason)))
 
     def companion_called(self, turn: str) -> None:
         """Note that the agent program has called its companion in this turn."""

@@ -105,24 +105,6 @@ class Inbox:
             words = prompts.default_answer(item, text)
             change.add_item(agent, ItemKind.MESSAGE, words, (SYSTEM, SYSTEM), Event.MAIL, cause, reply_to=item.id)
 
-    def waiting(self, after: int, limit: int) -> list[Item]:
-        """Return some of the items that wait for the operator, oldest first.
-
-        Args:
-            after: the number of the item before the first one.
-            limit: how many at most.
-        """
-        return self._store.operator_items(after, limit)
-
-    def item(self, number: int) -> Item:
-        """Return one item that waits for the operator.
-
-        Raises:
-            NotFound: there is no such item.
-            Refused: it is settled already.
-        """
-        return self._open_item(number)
-
     def answer(self, number: int, text: str, by: str = BY_OPERATOR) -> tuple[Agent, int]:
         """Answer a question, or a message, of an agent's.
 
@@ -138,7 +120,7 @@ class Inbox:
             NotFound: there is no such item, or its agent is gone.
             Refused: it is settled already, or its agent has ended.
         """
-        item = self._open_item(number)
+        item = self.item(number)
         agent = self._registry.get(item.sender)
         if agent is None:
             raise NotFound(
@@ -165,7 +147,7 @@ class Inbox:
             NotFound: there is no such item.
             Refused: it is settled already.
         """
-        item = self._open_item(number)
+        item = self.item(number)
         self._dismiss(item, Closed.SETTLED, self._registry.get(item.sender))
 
     def take_back(self, agent: Agent, number: int | None) -> int:
@@ -185,7 +167,8 @@ class Inbox:
             if agent is not None:
                 change.put(agent)  # those who wait for it look at it again: it may have finished by that
 
-    def _open_item(self, number: int) -> Item:
+    def item(self, number: int) -> Item:
+        """Return an item that waits for the operator; raises `NotFound`, or `Refused` if it is settled already."""
         item = self._store.item(number)
         if item is None or item.agent is not None:
             raise NotFound(f"there is no question or message {number} for you: `substratctl inbox` lists those there are")

@@ -26,7 +26,6 @@ from substrat.errors import InvalidParams, LimitReached, NotFound, PolicyDenied,
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.requests import AgentRequests
-    from substrat.daemon.state.item_queries import MessageRow
 
 _REFUSED_BYTES = 200
 """Bytes that are kept of a refused message: enough to know which one it was."""
@@ -155,16 +154,6 @@ class Messages:
             self._store.forget_refused(sender.id, _MOST_REFUSED)
 
     # For people
-
-    def listed(self, agent: Agent, after: int, limit: int) -> list[MessageRow]:
-        """Return some of the items sent to an agent and by it, oldest first.
-
-        Args:
-            agent: the agent.
-            after: the number of the item before the first one.
-            limit: how many at most.
-        """
-        return self._store.messages_of(agent.id, after, limit)
 
     def drop(self, agent: Agent, number: int, by: str = BY_OPERATOR) -> None:
         """Take back something that waits for an agent, or that it has sent and that still waits.

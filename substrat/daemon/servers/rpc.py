@@ -75,7 +75,8 @@ class _Outbox:
 
     def __init__(self) -> None:
         self._held: deque[bytes] = deque()
-        self._size = 0
+        self.size = 0
+        """How many bytes are on their way."""
         self._filled = trio.Event()
         # Not a Condition, whose lock costs the loop a round each time that no task waits, and a follower several an event.
         self._emptied = trio.lowlevel.ParkingLot()
@@ -83,7 +84,7 @@ class _Outbox:
 
     async def room(self, most: int) -> None:
         """Wait until at most so many bytes are on their way."""
-        while self._size > most and not self._closed:
+        while self.size > most and not self._closed:
             await self._emptied.park()
 
     async def put(self, *pieces: bytes) -> None:
@@ -93,7 +94,7 @@ class _Outbox:
         if self._closed:
             raise trio.BrokenResourceError
         self._held.extend(pieces)
-        self._size += sum(map(len, pieces))
+        self.size += sum(map(len, pieces))
         self._filled.set()
 
     async def pump(self, stream: trio.SocketStream) -> None:
@@ -111,7 +112,7 @@ class _Outbox:
                 while rest:
                     sent = await _send_piece(stream, rest[:_PIECE])
                     rest = rest[sent:]
-                self._size -= len(data)
+                self.size -= len(data)
                 self._emptied.unpark_all()
         except OSError as problem:
             raise trio.BrokenResourceError from problem
@@ -128,14 +129,9 @@ class _Outbox:
             self._filled = trio.Event()
         return b"".join(taken)
 
-    @property
-    def size(self) -> int:
-        """How many bytes are on their way."""
-        return self._size
-
     async def drained(self) -> None:
         """Wait until all of it was sent."""
-        while self._size and not self._closed:
+        while self.size and not self._closed:
             await self._emptied.park()
 
 

@@ -58,7 +58,7 @@ class Database:
     """
 
     def __init__(self, path: str, reserve: int = 0, *, without_index: bool = False, may_be_new: bool = True) -> None:
-        self._path = path
+        self.path = path
         self._in_transaction = False
         self.reserve: Reserve | None = None
         """Room for urgent transactions on a full disk; None: none is kept."""
@@ -105,19 +105,19 @@ class Database:
         found = [row[0] for row in self._db.execute("PRAGMA quick_check(100)")]
         damage = [text for text in found if text != "ok" and not _ROW_DAMAGE.match(text)]
         if damage:
-            raise damaged_state(self._path, damage[0].replace("\n", " "))
+            raise damaged_state(self.path, damage[0].replace("\n", " "))
 
     def _check_numbers(self) -> None:
         """Refuse a database in which no number follows the last one given to a row (sqlite.org/autoinc.html)."""
         impossible = "SELECT name FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND ?"
         if (found := self._db.execute(impossible, (MAX_NUMBER,)).fetchone()) is not None:
-            raise damaged_state(self._path, f"the number that was last given in the table {found[0]} is none")
+            raise damaged_state(self.path, f"the number that was last given in the table {found[0]} is none")
 
     def _migrate(self, *, may_be_new: bool) -> None:
         """Bring the schema up to this version, all of it or nothing, and check that it has the columns of `rows`."""
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if not version and not may_be_new:
-            raise damaged_state(self._path, "nothing is in it, and there are files of agents")
+            raise damaged_state(self.path, "nothing is in it, and there are files of agents")
         missing = self._missing_columns()
         if version == SCHEMA_VERSION and not missing:
             return
@@ -129,7 +129,7 @@ class Database:
                 self._run(script)
             if missing := self._missing_columns():
                 table, column = min(missing)
-                raise damaged_state(self._path, f"schema {version} has no column {table}.{column}; nothing was changed")
+                raise damaged_state(self.path, f"schema {version} has no column {table}.{column}; nothing was changed")
             self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
             self._db.execute("COMMIT")
         finally:
@@ -168,7 +168,7 @@ class Database:
             return
         if not urgent and self.reserve is not None and not self.reserve.keep():
             raise StorageFailed(
-                f"the state in {self._path} can't be written: the disk is full but for the reserve that stops turns; "
+                f"the state in {self.path} can't be written: the disk is full but for the reserve that stops turns; "
                 "make room"
             )
         self._in_transaction = True
@@ -179,7 +179,7 @@ class Database:
         except sqlite3.Error as problem:
             damaged = _code(problem) in _DAMAGE_CODES - {sqlite3.SQLITE_ERROR}
             hint = "it is damaged: start substratd again, which says what to do" if damaged else "is the disk full?"
-            raise StorageFailed(f"the state in {self._path} can't be written: {problem}; {hint}") from problem
+            raise StorageFailed(f"the state in {self.path} can't be written: {problem}; {hint}") from problem
         finally:
             self._in_transaction = False
             if self._db.in_transaction:
@@ -195,15 +195,10 @@ class Database:
         return table.read_all(self._db.execute(f"{table.select} {which}", values).fetchall())
 
     @property
-    def path(self) -> str:
-        """The file."""
-        return self._path
-
-    @property
     def size(self) -> int:
         """The bytes of the file and of SQLite's log beside it."""
         size = 0
-        for name in (self._path, f"{self._path}-wal"):
+        for name in (self.path, f"{self.path}-wal"):
             with suppress(FileNotFoundError):
                 size += os.path.getsize(name)
         return size

@@ -290,9 +290,12 @@ class Journal:
             raise CursorUnknown(f"the journal {self.id} has no cursor {since}: {newest}")
         return since if since >= 0 else self._store.cursor_before_last(-since, agent)
 
-    def said(self, agent: str, turn: str) -> list[str]:
-        """Return an agent's text in a turn, segment by segment: in some dialects the result doesn't repeat it."""
-        return self._said_after(agent, turn, 0)
+    def said(self, agent: str, turn: str, after: int = 0) -> list[str]:
+        """Return an agent's text in a turn after a cursor, segment by segment: in some dialects the result lacks it."""
+        rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS, after=after)
+        ends = accumulate(row.length or 0 for row in rows)
+        with self._reader() as reader:
+            return [text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
 
     def said_last(self, agent: str, turn: str) -> list[str] | None:
         """Return an agent's text after its last tool call in a turn, segment by segment; None when it has called no tool.
@@ -303,13 +306,7 @@ class Journal:
         last = max((row.cursor for row in calls if row is not None), default=None)
         if last is None or self._store.last_event_of_turn(agent, turn, "assistant") is None:
             return None
-        return self._said_after(agent, turn, last)
-
-    def _said_after(self, agent: str, turn: str, cursor: int) -> list[str]:
-        rows = self._store.events_of_turn(agent, turn, "assistant", _MOST_SEGMENTS, after=cursor)
-        ends = accumulate(row.length or 0 for row in rows)
-        with self._reader() as reader:
-            return [text_of(reader, row) for row, end in zip(rows, ends, strict=True) if end <= _MOST_SAID]
+        return self.said(agent, turn, last)
 
     def last_passage(self, agent: str, turn: str) -> str:
         """Return an agent's last text in a turn, empty when it wrote none."""

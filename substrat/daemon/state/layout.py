@@ -289,16 +289,9 @@ class TurnDir:
                 return max(output.st_mtime, errors.st_mtime)
         return None
 
-    def reported_at(self) -> float | None:
-        """Return when bubblewrap wrote its last report, in seconds since the epoch; None: there is none."""
-        return self._newest(self.status)
-
-    def last_written(self) -> float | None:
-        """Return when the turn last wrote output or a report, in seconds since the epoch; None: its files are gone."""
-        return self._newest(self.stdout, self.stderr, self.status)
-
     @staticmethod
-    def _newest(*paths: str) -> float | None:
+    def written_at(*paths: str) -> float | None:
+        """Return when the last of some files was written, in seconds since the epoch; None: there is none of them."""
         times = []
         for path in paths:
             with suppress(OSError):

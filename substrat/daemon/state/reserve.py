@@ -55,7 +55,8 @@ class Reserve:
         self._index = os.open(path + "-shm", os.O_RDWR | os.O_CLOEXEC) if has_index else None
         found = os.fstat(self._log)
         self._end = max(found.st_size, found.st_blocks * 512 - _UNCERTAIN)
-        self._is_possible = True
+        self.is_possible = True
+        """Whether the file system can allocate blocks ahead."""
         self._is_whole = True
         _give_second_name(path)
         self.keep()
@@ -71,11 +72,6 @@ class Reserve:
         """How many bytes there are for urgent commits, at the least."""
         return max(0, min(self._size, self._end - os.fstat(self._log).st_size))
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether the file system can allocate blocks ahead."""
-        return self._is_possible
-
     def keep(self) -> bool:
         """Make the reserve whole again if it isn't.
 
@@ -83,7 +79,7 @@ class Reserve:
             Whether ordinary commits may be made: the reserve is whole, or there can be none on this file system.
         """
         size = os.fstat(self._log).st_size
-        if self._is_whole and (size + self._size <= self._end or not self._is_possible):
+        if self._is_whole and (size + self._size <= self._end or not self.is_possible):
             return True
         wanted = size + self._size + _STEP
         try:
@@ -95,7 +91,7 @@ class Reserve:
         except OSError as problem:
             if not disk_is_full(problem):
                 log.warning("no reserve can be kept for stopping turns on a full disk", reason=problem.strerror)
-                self._is_possible, self._is_whole = False, True
+                self.is_possible, self._is_whole = False, True
                 return True
             if self._is_whole:
                 log.error("the disk is full: only turns can be stopped", reserve=self.held)  # noqa: TRY400 - it says it all

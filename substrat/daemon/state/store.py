@@ -83,7 +83,7 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, T
         try:
             return self._agents()
         except sqlite3.Error as problem:
-            raise unusable(self._path, problem) from None
+            raise unusable(self.path, problem) from None
 
     def _agents(self) -> list[Agent]:
         newest = self._db.execute(_NEWEST_TURNS).fetchall()

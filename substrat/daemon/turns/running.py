@@ -203,8 +203,9 @@ class RunningTurn(TurnControl):
         Nobody wrote the end of one down that was killed while no daemon ran: its last sign of life comes nearest.
         """
         if exit_code is not None:
-            return self._place.reported_at()
-        return self._place.last_written() if self._ended_before else None
+            return self._place.written_at(self._place.status)
+        output = (self._place.stdout, self._place.stderr, self._place.status)
+        return self._place.written_at(*output) if self._ended_before else None
 
     async def _wait_exit(self, pidfd: int | None) -> None:
         assert self._process is not None

@@ -25,7 +25,7 @@ TURN = Turn("t-1", "a", 1, 1.0)
 
 def reopened(store):
     store.close()
-    store.__init__(store._path)
+    store.__init__(store.path)
     return store
 
 

@@ -11,9 +11,9 @@ from substrat.daemon.servers.objects import item_object, listed_item
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from substrat.daemon.agents.inbox import Inbox
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
+    from substrat.daemon.state.store import Store
 
 _MAX_ITEMS = 1000
 """Items in an answer: with shortened texts they are some megabytes at most."""
@@ -30,17 +30,17 @@ class InboxList(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         if self.after is None:
-            return Encoded(await slices.encode_list(objects for _, objects in _read(services.agents.inbox, 0, None)))
+            return Encoded(await slices.encode_list(objects for _, objects in _read(services.registry.store, 0, None)))
         last = max(0, self.after)
 
         def page() -> Iterator[list[dict[str, object]]]:
             nonlocal last
-            for number, objects in _read(services.agents.inbox, last, slices.PAGE_BYTES):
+            for number, objects in _read(services.registry.store, last, slices.PAGE_BYTES):
                 last = number
                 yield objects
 
         pieces = await slices.encode_list(page())
-        more = slices.encoded(bool(services.agents.inbox.waiting(last, 1)))
+        more = slices.encoded(bool(services.registry.store.operator_items(last, 1)))
         return Encoded([b'{"items":', *pieces, b',"after":%d,"more":%s}' % (last, more)])
 
 
@@ -83,17 +83,17 @@ class InboxDismiss(OperatorRequest, frozen=True):
         return None
 
 
-def _read(inbox: Inbox, after: int, most: int | None) -> Iterator[tuple[int, list[dict[str, object]]]]:
+def _read(store: Store, after: int, most: int | None) -> Iterator[tuple[int, list[dict[str, object]]]]:
     """Read items slice by slice, each with the number of its last item.
 
     Args:
-        inbox: the inbox.
+        store: the state.
         after: the number of the item before the first one.
         most: the bytes of text after which there is no further slice; None is no bound.
     """
     size = count = 0
     while count < _MAX_ITEMS and (most is None or size < most):
-        if not (items := inbox.waiting(after, slices.OBJECTS)):
+        if not (items := store.operator_items(after, slices.OBJECTS)):
             return
         objects = [listed_item(item) for item in items]
         after, count = items[-1].id, count + len(items)

@@ -31,19 +31,19 @@ class MessageList(OperatorRequest, frozen=True):
     after: Annotated[Integer, about("the number of the message to read after; 0 is the beginning")] = 0
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        agent, messages = services.requests.find(self.agent), Messages(services.requests)
+        agent, store = services.requests.find(self.agent), services.registry.store
         last = max(0, self.after)
 
         def page() -> Iterator[list[dict[str, object]]]:
             nonlocal last
             size = 0
-            while size < slices.PAGE_BYTES and (rows := messages.listed(agent, last, slices.OBJECTS)):
+            while size < slices.PAGE_BYTES and (rows := store.messages_of(agent.id, last, slices.OBJECTS)):
                 last = rows[-1].item.id
                 size += sum(len(row.item.text) for row in rows)
                 yield [_object(services, row) for row in rows]
 
         pieces = await slices.encode_list(page())
-        more = slices.encoded(bool(messages.listed(agent, last, 1)))
+        more = slices.encoded(bool(store.messages_of(agent.id, last, 1)))
         return Encoded([b'{"messages":', *pieces, b',"after":%d,"more":%s}' % (last, more)])
 
 
