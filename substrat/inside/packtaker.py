@@ -164,10 +164,7 @@ def measure(file: BinaryIO, most: int, name_bytes: int) -> Measured:
 def _number(data: bytes, at: int, bits: int) -> tuple[int, int]:
     """Read a number whose bytes each say by the highest bit whether another follows; returns it, and where it ends.
 
-    Args:
-        data: the bytes.
-        at: where it begins.
-        bits: how many bits of its first byte belong to it.
+    Of its first byte only some bits belong to it.
     """
     value, shift = 0, 0
     while True:

@@ -24,11 +24,7 @@ def read() -> str:
 
 
 def make(*, anew: bool) -> str:
-    """Return the token, made first if there is none or another is wanted.
-
-    Raises:
-        StateUnusable: it can't be written.
-    """
+    """Return the token, made first if there is none or another is wanted; raises `StateUnusable` if it can't be written."""
     if not anew and (found := read()):
         return found
     token, target = secrets.token_urlsafe(32), path()

@@ -236,10 +236,7 @@ def _has_manager() -> bool:
 def _systemctl(commands: list[list[str]], arguments: Arguments, *, then: Sequence[list[str]] = ()) -> bool:
     """Run systemctl where a user manager answers, otherwise print the commands to run; return whether all succeeded.
 
-    Args:
-        commands: the commands, without `systemctl --user`.
-        arguments: the command line.
-        then: the commands that the caller runs afterwards, if these succeed.
+    Printed are also the commands that the caller runs `then`. All are without `systemctl --user`.
     """
     import subprocess
 

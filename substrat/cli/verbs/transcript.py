@@ -64,16 +64,9 @@ def run(arguments: Arguments) -> int:
 def _find(
     connection: Connection, agent: Agent, number: int | None, lost: list[NotFound]
 ) -> tuple[Agent, dict[str, Turn], Iterator[TranscriptStep]]:
-    """Return an agent, its turns by their ids, and the steps that are asked for.
+    """Return an agent, its turns by their ids, and the steps that are asked for; raises `NotFound` without such a turn.
 
-    Args:
-        connection: the conversation with the daemon.
-        agent: the agent.
-        number: the turn that is asked for, None for all.
-        lost: takes the error if the agent is removed while its steps are read; they end there.
-
-    Raises:
-        NotFound: it has no such turn.
+    `lost` takes the error if the agent is removed while its steps are read; they end there.
     """
     turns = {str(turn["id"]): turn for turn in _turns(connection, agent)}
     only = _only(number, list(turns.values()), agent)

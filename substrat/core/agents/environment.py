@@ -32,11 +32,7 @@ class BadVariable(InvalidParams, ValueError):
 
 
 def checked(given: Mapping[str, str]) -> Variables:
-    """Return variables in their order, if an agent may have them.
-
-    Raises:
-        BadVariable: one of them can't be given.
-    """
+    """Return variables in their order, if an agent may have them; raises `BadVariable` if one of them can't be given."""
     for name, value in given.items():
         if not _NAME.fullmatch(name):
             raise BadVariable(f"{name!r} can't be a variable's name: letters, digits and '_', no digit first")

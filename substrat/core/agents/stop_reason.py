@@ -53,11 +53,7 @@ class StopReason:
 
 
 def parse(text: str) -> StopReason:
-    """Read the stored form of a reason.
-
-    Raises:
-        ValueError: no daemon has written it.
-    """
+    """Read the stored form of a reason; raises `ValueError` if no daemon has written it."""
     kind, *detail = re.split(" of |: ", text, maxsplit=1)
     return StopReason(StopKind(kind), *detail)
 

@@ -74,11 +74,7 @@ class Body:
         self.is_over = length == 0
 
     def take(self, data: bytes) -> int:
-        """Return how many of some further bytes belong to the body.
-
-        Raises:
-            BadRequest: its chunks can't be read.
-        """
+        """Return how many of some further bytes belong to the body; raises `BadRequest` if its chunks can't be read."""
         at = 0
         while at < len(data) and not self.is_over:
             if self._left:

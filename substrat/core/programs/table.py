@@ -56,11 +56,7 @@ def program_of(agent: Agent) -> AgentProgram:
 
 
 def named(name: str) -> AgentProgram:
-    """Return a program by its name, such as `cursor`.
-
-    Raises:
-        InvalidParams: there is no such program.
-    """
+    """Return a program by its name, such as `cursor`; raises `InvalidParams` if there is no such program."""
     if name not in PROGRAMS:
         raise InvalidParams(named_wrong(name))
     return PROGRAMS[name]

@@ -47,11 +47,7 @@ class ChangedFile(NamedTuple):
 
 
 def parse(output: bytes) -> tuple[ChangedFile, ...]:
-    """Read the output of `git diff --raw --numstat -z --no-abbrev`.
-
-    Raises:
-        ValueError: git can't have written it.
-    """
+    """Read the output of `git diff --raw --numstat -z --no-abbrev`; raises `ValueError` if git can't have written it."""
     fields = iter(os.fsdecode(output).split("\0"))
     raw: list[tuple[str, str, str, str | None, str]] = []
     counts: list[tuple[int | None, int | None]] = []

@@ -16,11 +16,7 @@ _FIRST, _LAST = 1, 254
 
 
 def address_of(registry: Registry, agent: Agent) -> str:
-    """Return an agent's address, a new one if it has none yet.
-
-    Raises:
-        LimitReached: all of them are taken.
-    """
+    """Return an agent's address, a new one if it has none yet; raises `LimitReached` if all of them are taken."""
     if agent.address is None:
         taken = {other.address for other in registry.agents if other.phase != Phase.ENDED}
         free = next((number for number in range(_FIRST, _LAST + 1) if number not in taken), None)

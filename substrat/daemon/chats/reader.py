@@ -156,13 +156,7 @@ class Chats:
         return await self._files.run(self._sandboxes.user.place(CURSOR.places.chats), function, path)
 
     async def _read(self, folder: str | None, own: dict[str, str], *arguments: str) -> list[bytes]:
-        """Run the reader.
-
-        Args:
-            folder: the directory that it sees as `_CHATS`.
-            own: the directories that it sees in `_OWN`, by name.
-            arguments: its command line.
-        """
+        """Run the reader, which sees a folder as `_CHATS`, and in `_OWN` agents' own directories by their names."""
         command, shown = inside(chatreader, *arguments, modules=CHAT_MODULES)
         mounts: tuple[Mount, ...] = (
             *shown,

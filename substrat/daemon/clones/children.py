@@ -44,11 +44,7 @@ class ChildPlaces:
     _keeping: Keeping
 
     async def choose(self, parent: Agent, call: SpawnAgent) -> ChildPlace:
-        """Return where a new child works.
-
-        Raises:
-            SubstratError: it can't work there.
-        """
+        """Return where a new child works; raises `SubstratError` if it can't work there."""
         kind = call.workspace or (CLONE if parent.clone is not None else SHARE)
         if kind in {CLONE, _OLD_WORD}:
             return await (self._beside(parent, call) if parent.clone is not None else self._of_checkout(parent, call))

@@ -128,11 +128,7 @@ class Waiting:
 
 
 async def bounded(seconds: float | None, what: str, wait: Callable[[], Awaitable[T]]) -> T:
-    """Await something for at most some seconds.
-
-    Raises:
-        WaitTimedOut: it didn't happen in time.
-    """
+    """Await something for at most some seconds; raises `WaitTimedOut` if it didn't happen in time."""
     with trio.move_on_after(seconds if seconds is not None else float("inf")):
         return await wait()
     raise WaitTimedOut(f"timed out after {seconds:g} s waiting for {what}; it goes on")

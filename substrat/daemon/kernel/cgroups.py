@@ -63,11 +63,7 @@ class Group:
         return cgroup_limits.numbers(_read(self._path, "cgroup.events")).get("frozen") == 1
 
     def make(self, limits: CgroupLimits) -> None:
-        """Make it, or set the limits of the one that is there.
-
-        Raises:
-            SandboxFailed: it can't be made.
-        """
+        """Make it, or set the limits of the one that is there; raises `SandboxFailed` if it can't be made."""
         try:
             os.makedirs(self._path, exist_ok=True)
             controllers = frozenset(_read(self._path, "cgroup.controllers").split())

@@ -21,11 +21,7 @@ class Pipes:
         self._free: list[tuple[int, int]] = []
 
     def take(self) -> tuple[int, int]:
-        """Take an empty pipe.
-
-        Raises:
-            OSError: there are no descriptors left but those in reserve.
-        """
+        """Take an empty pipe; raises `OSError` if there are no descriptors left but those in reserve."""
         if self._free:
             return self._free.pop()
         pipe = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -98,11 +98,7 @@ def extended_bundle(system: Iterable[Mount]) -> str:
 
 
 def read(named: str) -> bytes:
-    """Return a company's authorities.
-
-    Raises:
-        SandboxFailed: the file can't be read, or has no certificate in it.
-    """
+    """Return a company's authorities; raises `SandboxFailed` if the file can't be read, or has no certificate in it."""
     try:
         data = _contents(named)
     except OSError as problem:

@@ -220,11 +220,7 @@ class TurnOutput:
     async def _recorded(self, write: Callable[..., None]) -> bool:
         """Record a piece of the output, and wait for room on a full disk until the turn is to be stopped.
 
-        Args:
-            write: commits it with a patience, or raises `StorageFailed` and has changed nothing.
-
-        Returns:
-            Whether it was written; False: the turn is being stopped, and has used up its share of the room for that.
+        Once the turn is being stopped and has used up its share of that room, it isn't written, and False is returned.
         """
         while True:
             is_stopping = self._stop.is_asked

@@ -167,11 +167,7 @@ class TurnPreparation:
         """Raise `PolicyDenied` if an agent may not share the git directory that its sandbox is about to show.
 
         Only now is it certain which one that is: a workspace may have become a linked worktree since the spawn.
-
-        Args:
-            agent: the agent.
-            turn: its turn.
-            known: the git directories that were known before, about which nothing more is told.
+        About git directories that were known before nothing more is told.
         """
         claim = self._state.registry.claim(self._state.registry.find(agent.id))
         found = [one for one in overlap.overlaps(claim, self._state.registry.claims(agent.id)) if one.is_git]

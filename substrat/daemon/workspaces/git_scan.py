@@ -248,17 +248,10 @@ class GitScan:
 
 
 def _require_access(directory: int, path: str) -> None:
-    """Refuse a directory of the user's own whose mode keeps its owner out.
+    """Raise `PermissionError` for a directory of the user's own, given its descriptor, whose mode keeps its owner out.
 
     Nothing in it can be seen or made then, so nothing in it can be protected. An agent has the same owner, and can give the
     directory another mode during the turn.
-
-    Args:
-        directory: a descriptor of it.
-        path: how it is called.
-
-    Raises:
-        PermissionError: it is one.
     """
     is_own = os.fstat(directory).st_uid == os.geteuid()
     if is_own and not os.access(".", os.R_OK | os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True):

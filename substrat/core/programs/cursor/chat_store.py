@@ -59,11 +59,7 @@ class ChatMessage(NamedTuple):
 
 
 def describe(value: str) -> Description:
-    """Read a `meta` row's value.
-
-    Raises:
-        ChatDamaged: it isn't hexadecimal JSON.
-    """
+    """Read a `meta` row's value; raises `ChatDamaged` if it isn't hexadecimal JSON."""
     try:
         meta = json.loads(bytes.fromhex(value))
     except (ValueError, RecursionError) as problem:
@@ -85,11 +81,7 @@ def title_of(prompt: str) -> str:
 
 
 def message_ids(root: bytes) -> list[str]:
-    """Return the blob ids of a root record's messages, in order.
-
-    Raises:
-        ChatDamaged: it is no protobuf message.
-    """
+    """Return the blob ids of a root record's messages, in order; raises `ChatDamaged` if it is no protobuf message."""
     return [value.hex() for number, value in _fields(root) if number == 1]
 
 

@@ -84,13 +84,7 @@ class InboxDismiss(OperatorRequest, frozen=True):
 
 
 def _read(store: Store, after: int, most: int | None) -> Iterator[tuple[int, list[dict[str, object]]]]:
-    """Read items slice by slice, each with the number of its last item.
-
-    Args:
-        store: the state.
-        after: the number of the item before the first one.
-        most: the bytes of text after which there is no further slice; None is no bound.
-    """
+    """Read items after a number slice by slice, each with its last item's number, until they have `most` bytes of text."""
     size = count = 0
     while count < _MAX_ITEMS and (most is None or size < most):
         if not (items := store.operator_items(after, slices.OBJECTS)):
