@@ -37,7 +37,6 @@ class ParseError(SubstratError):
     """The line isn't JSON."""
 
     code = -32700
-    exit_status = FAILED
 
 
 class InvalidRequest(SubstratError):

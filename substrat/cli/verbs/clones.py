@@ -51,7 +51,7 @@ def run(arguments: Arguments) -> int:
     if given := [key for key in _PRUNING if arguments.flag(key)]:
         raise COMMAND.wrong(f"--{given[0]} belongs to '{COMMAND_NAME} clones prune'")
     with Connection() as connection:
-        clones = _objects(connection.call_list("clone.list"))
+        clones = connection.call_list("clone.list")
     if arguments.json:
         output.put_json([{name: clone[name] for name in _MEMBERS} for clone in clones])
         return errors.DONE
@@ -103,11 +103,11 @@ def _prune(arguments: Arguments, names: Sequence[str]) -> int:
     unlanded = True if arguments.flag("unlanded") else None
     method = "clone.prune_refs" if arguments.flag("refs") else "clone.prune"
     with Connection() as connection:
-        found = _objects(connection.call_list(method, names=list(names) or None, unlanded=unlanded, dry_run=True))
+        found = connection.call_list(method, names=list(names) or None, unlanded=unlanded, dry_run=True)
         going = [one for one in found if one["outcome"] == "would-go"]
         if not dry_run and going and (arguments.flag("yes") or _agrees(arguments, going)):
             ids = list(dict.fromkeys(str(one["id"] or one["agent"]) for one in going))
-            done = _objects(connection.call_list(method, names=ids, unlanded=unlanded))
+            done = connection.call_list(method, names=ids, unlanded=unlanded)
             asked = {_key(one) for one in going}
             found = [one for one in found if one not in going] + [one for one in done if _key(one) in asked]
         elif not dry_run and going:
@@ -158,7 +158,3 @@ def _line(arguments: Arguments, one: dict[str, object]) -> str:
     if one["outcome"] == "would-go" and not arguments.flag("refs"):
         return f"{output.text_of(one['agent'])}  {verb}: {output.text_of(one['path'])}, {output.text_of(one['text'])}"
     return f"{output.text_of(one['agent'])}  {verb}: {output.text_of(one['text'])}"
-
-
-def _objects(found: list[dict[str, object]]) -> Answer:
-    return [one for one in found if isinstance(one, dict)]

@@ -65,7 +65,7 @@ def run(arguments: Arguments) -> int:
         except KeyboardInterrupt as pressed:  # the queue stays as it is
             interrupt = pressed
             with Connection() as another:
-                outcomes = [one for one in another.call_list("agent.merge", **asked, wait=False) if isinstance(one, dict)]
+                outcomes = another.call_list("agent.merge", **asked, wait=False)
         held = [one for one in outcomes if one["outcome"] == "held"]
         if held and can_ask and interrupt is None:
             others = [one for one in outcomes if one["outcome"] != "held"]
@@ -138,11 +138,7 @@ def _asked(
 ) -> dict[str, object]:
     """Return the parameters of a request; with an id of its own it may be made again after a restart of the daemon.
 
-    Args:
-        arguments: the command line.
-        names: the agents.
-        looked: the files that a person has looked at, and at which commit.
-        can_ask: whether a person is there.
+    `looked` has the files that a person has looked at, and the commit.
     """
     accepted, at = looked
     return {
@@ -168,13 +164,11 @@ def _merge(connection: Connection, asked: dict[str, object]) -> list[dict[str, o
             connection.next_event(until=number, patience=_PATIENCE_S)
             if not connection.has_answer(number) and sys.stderr.isatty():
                 _tell_steps(asked)
-            found = as_list("agent.merge", connection.answer(number))
+            return as_list("agent.merge", connection.answer(number))
         except errors.ConnectionLost:
             if connection.server:
                 outage.over()
             outage.reconnect()
-        else:
-            return [one for one in found if isinstance(one, dict)]
 
 
 def _tell_steps(asked: dict[str, object]) -> None:

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.network.filtered import Networks
-    from substrat.daemon.state.rows import EventRow
-
-_MOST_DECISIONS = 200
-"""A person reads the last few screens; the older ones are in the events."""
 
 
 class AllowLists:
@@ -30,11 +26,7 @@ class AllowLists:
 
     def __init__(self, registry: Registry, networks: Networks) -> None:
         self._registry = registry
-        self._networks = networks
-
-    def decisions(self, agent: Agent) -> list[EventRow]:
-        """Return the last decisions of an agent's networks, at most 200, oldest first."""
-        return self._registry.store.network_events(agent.id, _MOST_DECISIONS)
+        self.networks = networks
 
     def change(self, name: str, add: tuple[str, ...], remove: tuple[str, ...]) -> Agent:
         """Put patterns on an agent's list and take others off; its running sandboxes obey at once.
@@ -71,10 +63,6 @@ class AllowLists:
                 change.record(DaemonEvent(agent.id, None, "workspace:shared", note))
         return self._registry.find(agent.id)
 
-    def apply(self, agent_id: str, allow: tuple[str, ...]) -> None:
-        """Hold an agent's running sandboxes to a list that is committed."""
-        self._networks.allow(agent_id, allow)
-
     def check_shared(self, agent: Agent, policy: Policy) -> tuple[str, ...]:
         """Find out whether an agent may have a list in the directories that it shares, and return the notes on it.
 
@@ -103,7 +91,7 @@ class AllowLists:
         more = [f"+{text}" for text in wanted.texts if text not in before.texts]
         less = [f"-{text}" for text in before.texts if text not in wanted.texts]
         change.record(DaemonEvent(agent.id, None, "network:changed", " ".join((*more, *less))))
-        change.after(partial(self._networks.allow, agent.id, wanted.texts))
+        change.after(partial(self.networks.allow, agent.id, wanted.texts))
         for child in self._registry.children(agent.id):
             if child.policy.network is Network.FILTERED:
                 most = self._registry.most_of_child(after, child.settings.program)

@@ -71,17 +71,9 @@ class Reminders:
             change.after(partial(self._registry.wake_at, due))
         return number, due
 
-    def of(self, agent: Agent) -> list[Reminder]:
-        """Return an agent's reminders, soonest first."""
-        return self._store.reminders(agent.id)
-
     def cancel(self, agent: Agent, number: int) -> None:
-        """Forget a reminder.
-
-        Raises:
-            NotFound: the agent has no such reminder.
-        """
-        if number not in {reminder.id for reminder in self.of(agent)}:
+        """Forget a reminder; raises `NotFound` if the agent has no such reminder."""
+        if number not in {reminder.id for reminder in self._store.reminders(agent.id)}:
             raise NotFound(f"{agent.name} has no reminder {number}")
         with self._registry.change("reminder cancelled"):
             self._store.forget_reminder(number)

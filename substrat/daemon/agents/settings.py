@@ -169,7 +169,7 @@ class Settings:
         after = change.put(replace(agent, policy=policy))
         if policy != before:
             if policy.network is Network.FILTERED:
-                change.after(partial(self._allow_lists.apply, agent.id, policy.allow))
+                change.after(partial(self._allow_lists.networks.allow, agent.id, policy.allow))
             change.record(DaemonEvent(agent.id, None, "network:changed", _difference(before, policy)))
         for child in self._registry.children(agent.id):
             most = self._registry.most_of_child(after, child.settings.program)

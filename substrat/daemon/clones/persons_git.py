@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from sandbox.spec import Bind
@@ -63,12 +62,5 @@ def found_in(top: str, settings: GitSettings, names: Collection[str], environ: M
         "core.attributesFile": place(settings.attributes, "attributes"),
         "core.excludesFile": place(settings.excludes, "ignore"),
     }
-    there = {key: path for key, path in rules.items() if _is_file(path)}
+    there = {key: path for key, path in rules.items() if os.path.isfile(path)}
     return PersonsGit(settings, drivers.Programs(is_of_system, frozenset(names)), there)
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)
-    except OSError:
-        return False

@@ -63,7 +63,8 @@ class Admission:
         room = queue.room
         waiting = queue.waiting()
         ready = [one for one in waiting if one.obstacle is None]
-        may_start = self._disk_gate.look(registry.config.disk.free, needed=(bool(ready) or queue.has_checks) and room > 0)
+        is_needed = bool(ready or queue.waiting_checks) and room > 0
+        may_start = self._disk_gate.look(registry.config.disk.free, needed=is_needed)
         obstacles = {one.agent: one.obstacle for one in waiting if one.obstacle is not None}
         for agent_id, obstacle in obstacles.items():
             _wait(registry, agent_id, obstacle)

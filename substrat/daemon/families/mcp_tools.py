@@ -228,7 +228,7 @@ class ToolCalls:
             questions=[{"id": item.id, "text": item.text[:_SHOWN_QUESTION]} for item in store.questions_of(caller.id)],
             reminders=[
                 {"id": reminder.id, "due": timestamp(reminder.due), "text": reminder.text}
-                for reminder in self._reminders.of(caller)
+                for reminder in store.reminders(caller.id)
             ],
             waits=[
                 {

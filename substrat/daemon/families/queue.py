@@ -51,7 +51,7 @@ class Queue:
         before = sorted(turns, key=lambda turn: turn.started_at)
         self._begun = {turn.agent: number for number, turn in enumerate(before, 1)}
         self._count = len(before)
-        self._waiting_checks: list[object] = []
+        self.waiting_checks: list[object] = []
         self._running_checks: list[object] = []
         self._looked = trio.Event()
 
@@ -74,11 +74,6 @@ class Queue:
     def _running(self) -> Running:
         return Running(self._registry.running, len(self._running_checks))
 
-    @property
-    def has_checks(self) -> bool:
-        """Whether a check waits."""
-        return bool(self._waiting_checks)
-
     @asynccontextmanager
     async def checking(self, tell: Callable[[str], None]) -> AsyncIterator[None]:
         """Wait until a check may begin, and count it as a running turn.
@@ -87,21 +82,21 @@ class Queue:
             tell: is given why it waits, as a sentence, at each change of any agent; it may raise an error.
         """
         check = object()
-        self._waiting_checks.append(check)
+        self.waiting_checks.append(check)
         try:
             self._registry.admit()
-            while check in self._waiting_checks:
+            while check in self.waiting_checks:
                 tell(scheduling.check_waits(self._running, self.closed))
                 await self._looked.wait()
             yield
         finally:
-            (self._waiting_checks if check in self._waiting_checks else self._running_checks).remove(check)
+            (self.waiting_checks if check in self.waiting_checks else self._running_checks).remove(check)
             # The next one is admitted by the timer, which a daemon that is stopping has ended, so it starts no turn.
             self._registry.wake_at(self._registry.now())
 
     def begin_checks(self, room: int) -> int:
         """Begin checks that wait, the first one first, as many as there is room for; returns how many."""
-        begun, self._waiting_checks = self._waiting_checks[: max(room, 0)], self._waiting_checks[max(room, 0) :]
+        begun, self.waiting_checks = self.waiting_checks[: max(room, 0)], self.waiting_checks[max(room, 0) :]
         self._running_checks += begun
         self._look()
         return len(begun)

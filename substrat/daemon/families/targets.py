@@ -15,6 +15,7 @@ import trio
 
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.kernel import nofollow
+from substrat.daemon.state.own_files import is_kind
 from substrat.errors import SubstratError
 
 if TYPE_CHECKING:
@@ -76,18 +77,12 @@ class Targets:
 def gone(git_dir: str, branches: tuple[str, ...]) -> frozenset[str]:
     """Return those of some branches that surely aren't there."""
     heads = f"{git_dir}/refs/heads"
-    if not _is_directory(heads):  # where refs are in tables (git 2.45, `reftable`) it is a file
+    if not is_kind(heads, stat.S_ISDIR):  # where refs are in tables (git 2.45, `reftable`) it is a file
         return frozenset()
     # Other branches may lie below this one's name.
-    absent = [name for name in branches if not os.path.lexists(f"{heads}/{name}") or _is_directory(f"{heads}/{name}")]
+    places = {name: f"{heads}/{name}" for name in branches}
+    absent = [name for name, at in places.items() if not os.path.lexists(at) or is_kind(at, stat.S_ISDIR)]
     packed = nofollow.read_small(f"{git_dir}/packed-refs", _PACKED_BYTES)
     if packed is None:
         return frozenset(() if os.path.lexists(f"{git_dir}/packed-refs") else absent)
     return frozenset(name for name in absent if b" refs/heads/" + os.fsencode(name) + b"\n" not in packed)
-
-
-def _is_directory(path: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False

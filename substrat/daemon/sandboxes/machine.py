@@ -26,17 +26,13 @@ class Machine:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._bubblewrap: host.Bubblewrap | None = None
-        self._mode: tuple[tuple[str, ...], NetworkMode] | None = None
-
-    @property
-    def known_bubblewrap(self) -> host.Bubblewrap | None:
+        self.known_bubblewrap: host.Bubblewrap | None = None
         """Bubblewrap, if it was found already."""
-        return self._bubblewrap
+        self._mode: tuple[tuple[str, ...], NetworkMode] | None = None
 
     def forget(self) -> None:
         """Find out everything anew, as after a change of the configuration."""
-        self._bubblewrap, self._mode = None, None
+        self.known_bubblewrap, self._mode = None, None
 
     async def find_bubblewrap(self) -> host.Bubblewrap:
         """Return bubblewrap, found to make sandboxes here; a good answer is remembered.
@@ -45,7 +41,7 @@ class Machine:
             BubblewrapMissing: there is none, or it is too old.
             NamespacesForbidden: the machine doesn't allow the namespaces that a sandbox needs.
         """
-        if self._bubblewrap is None:
+        if self.known_bubblewrap is None:
             named = self._registry.config.sandbox.bwrap or None
             found = await trio.to_thread.run_sync(host.find_bubblewrap, named, None, _run)
             if found is None:
@@ -59,8 +55,8 @@ class Machine:
             obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found, _run)
             if obstacle is not None:
                 raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
-            self._bubblewrap = found
-        return self._bubblewrap
+            self.known_bubblewrap = found
+        return self.known_bubblewrap
 
     async def network_mode(self, agent: Agent) -> NetworkMode | None:
         """Find out how an agent's sandbox comes by its `filtered` network; a good answer is remembered.

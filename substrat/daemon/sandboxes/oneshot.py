@@ -17,6 +17,7 @@ import trio
 from sandbox import bwrap, host
 from sandbox.spec import Devices, Mount, Processes, ReadOnly, Spec, Tmpfs
 from substrat.daemon.kernel import descriptors, helper, process, sandbox_process
+from substrat.daemon.kernel.files import close_all
 from substrat.daemon.sandboxes import sources
 from substrat.daemon.sandboxes.launch_plan import closed_by
 from substrat.daemon.workspaces.user import ids_inside
@@ -113,7 +114,7 @@ async def run(
         call_filter = closed_by(stack, descriptors.call_filter())
         place = next((mount.source for mount in held), workdir)
         opened = await files.open(place, sources.open_all, held)
-        stack.callback(sources.close_all, opened)
+        stack.callback(close_all, opened)
         numbers = {mount: _FILTER_FD + 1 + number for number, mount in enumerate(held)}
         given = numbers if bubblewrap.takes_descriptors else {}
         options = bwrap.options(spec, watched=False, descriptors=given, tied=not outlives)

@@ -22,6 +22,7 @@ from substrat.core.agents.lifecycle import Phase
 from substrat.core.programs.table import CURSOR, program_of
 from substrat.daemon.agents import spawning
 from substrat.daemon.agents.findings import Found
+from substrat.daemon.kernel.files import close_all
 from substrat.daemon.sandboxes import (
     authorities,
     build_spec,
@@ -289,12 +290,12 @@ class SandboxPreparer:
             agent.workspace, _open_sources, agent.workspace, prepared.workspace, started.held
         )
         if not by_descriptor:
-            sources.close_all(held)
+            close_all(held)
             held = ()
         try:
             channel = network.open(prepared.network_mode or NetworkMode.TRANSPARENT) if network is not None else None
         except OSError as problem:
-            sources.close_all(held)
+            close_all(held)
             raise SandboxFailed(
                 f"its network can't be served: {problem.strerror}; look at {prepared.agent_dir.socket_dir}"
             ) from None
@@ -308,13 +309,7 @@ class SandboxPreparer:
         os.makedirs(self._shared(agent), mode=0o700, exist_ok=True)
 
     def _spec(self, prepared: PreparedSandbox, instead: tuple[str, ...] = (), *, is_bounded: bool = False) -> Spec:
-        """Return the sandbox.
-
-        Args:
-            prepared: the sandbox.
-            instead: the command to run instead of the agent program.
-            is_bounded: whether a cgroup limits the memory of the whole sandbox.
-        """
+        """Return a prepared sandbox, perhaps with another command; `is_bounded`: a cgroup limits the memory of it all."""
         agent = prepared.agent
         agent_program = program.find(self._config.binary_of(agent.settings.program), of=program_of(agent))
         python, python_needs = program.find_python()
@@ -392,7 +387,7 @@ def _open_sources(workspace: str, prepared: checking.DirectoryId | None, mounts:
             if mount.target == workspace:
                 checking.check_same(descriptor, prepared, mount.source)
     except WorkspaceUnusable:
-        sources.close_all(held)
+        close_all(held)
         raise
     return held
 

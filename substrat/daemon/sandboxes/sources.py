@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from substrat.daemon.kernel import nofollow
+from substrat.daemon.kernel.files import close_all
 from substrat.errors import DescriptorsUsedUp, WorkspaceUnusable
 
 if TYPE_CHECKING:
@@ -62,9 +63,3 @@ def _open_beneath(path: str, outer: str, descriptor: int) -> int:
         return nofollow.open_path(path[len(outer) + 1 :], descriptor)
     except OSError as problem:
         raise OSError(problem.errno, problem.strerror, path) from None
-
-
-def close_all(descriptors: Iterable[int]) -> None:
-    """Close descriptors."""
-    for descriptor in descriptors:
-        os.close(descriptor)

@@ -11,6 +11,7 @@ import trio
 from substrat.daemon.kernel import sockets
 from substrat.daemon.servers import rpc
 from substrat.daemon.servers.methods import table
+from substrat.daemon.turns import exec_caller
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,8 @@ class OperatorServer:
         try:
             await rpc.ClientConnection(stream, self, greeted).serve()
         finally:
-            self._services.exec_sessions.caller_gone(pid)
+            # A caller of `agent.exec` that was killed can't remove its socket itself.
+            exec_caller.remove_sockets(self._services.state.layout.runtime, pid)
 
     def find(self, method: str) -> type[OperatorRequest] | None:
         """Return the class of a method (`rpc.Methods`)."""

@@ -24,21 +24,17 @@ class Trash:
 
     Args:
         directory: where it is; it is made when it is needed.
-        wake: asks for a sweep soon, which empties it.
+        sweep_soon: asks for a sweep, which empties it. Not from a worker thread: it wakes a task.
     """
 
-    def __init__(self, directory: str, wake: Callable[[], None]) -> None:
+    def __init__(self, directory: str, sweep_soon: Callable[[], None]) -> None:
         self._directory = directory
-        self._wake = wake
+        self.sweep_soon = sweep_soon
 
     def discard(self, path: str) -> None:
         """Let a directory disappear at once; its contents are deleted by a sweep soon. Not from a worker thread."""
         self.put(path)
         self.sweep_soon()
-
-    def sweep_soon(self) -> None:
-        """Ask for the sweep that deletes what was put here. Not from a worker thread: it wakes a task."""
-        self._wake()
 
     def put(self, path: str) -> None:
         """Let a directory disappear at once, and ask for no sweep: the caller empties the trash itself."""

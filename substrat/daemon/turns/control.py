@@ -62,7 +62,8 @@ class TurnControl:
         self._changed = Wakeup()
         self.stop_request = StopRequest(self._changed.set)
         self.frozen, self._exited = trio.Event(), trio.Event()
-        self._process: Process | None = None
+        self.process: Process | None = None
+        """The sandbox's outer process, once it is started."""
         self._inner: int | None = None
         self._inner_pidfd: int | None = None
         self._is_held = self._is_to_be_killed = self._is_dying = self._is_gone = False
@@ -70,11 +71,6 @@ class TurnControl:
         self._rungs: list[signal.Signals] = []
         self._rung_ends: float | None = None
         self._is_signalled = False
-
-    @property
-    def process(self) -> Process | None:
-        """The sandbox's outer process, once it is started."""
-        return self._process
 
     @property
     def has_begun(self) -> bool:
@@ -272,9 +268,9 @@ class TurnControl:
         self._points.before("sandbox killed")
         if inner is not None:
             process.kill(inner)
-        elif self._process is not None:
-            sandbox_process.kill_recorded(self._process)
-        self._is_dying = inner is not None or self._process is not None
+        elif self.process is not None:
+            sandbox_process.kill_recorded(self.process)
+        self._is_dying = inner is not None or self.process is not None
         self._points.after("sandbox killed")
 
     @property
@@ -284,10 +280,10 @@ class TurnControl:
 
     def _find_inner(self) -> int | None:
         """Return a pidfd of the sandbox's first process, or None while there is none to be found."""
-        if self._inner_pidfd is None and self._process is not None:
+        if self._inner_pidfd is None and self.process is not None:
             self._inner, _ = sandbox_process.read_status(self._place.read_status())
             if self._inner is not None:
-                self._inner_pidfd = sandbox_process.open_inner(self._process, self._inner)
+                self._inner_pidfd = sandbox_process.open_inner(self.process, self._inner)
         return self._inner_pidfd
 
     async def _was_stopped(self) -> bool:

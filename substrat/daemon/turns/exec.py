@@ -108,10 +108,6 @@ class ExecSessions:
         shutil.rmtree(self._state.layout.exec_sockets, ignore_errors=True)
         exec_caller.remove_sockets(self._state.layout.runtime)
 
-    def caller_gone(self, pid: int) -> None:
-        """Remove the socket of a caller whose connection has ended: one that was killed can't remove it itself."""
-        exec_caller.remove_sockets(self._state.layout.runtime, pid)
-
     async def run(self, agent: Agent, request: ExecRequest) -> int:
         """Run a command to its end.
 

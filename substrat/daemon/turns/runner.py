@@ -59,7 +59,7 @@ class TurnRunner:
         while True:
             self._start_all()
             task_status.started()
-            await self._turns.next_to_start()
+            await self._turns.arrived.wait()
             task_status = trio.TASK_STATUS_IGNORED
 
     def _start_all(self) -> None:

@@ -122,7 +122,7 @@ class RunningTurn(TurnControl):
 
     async def adopt(self, started: Process) -> TurnObservation:
         """Stay with a sandbox that an earlier daemon started, whether it is still running or not."""
-        self._process = started
+        self.process = started
         self._ended_before = not process.is_running(started)
         # Perhaps the daemon that is gone has stopped it in memory, and didn't come to letting it go on. A sandbox that it
         # held because protected paths were replaced goes on when `Protection` releases it, and not before.
@@ -138,7 +138,7 @@ class RunningTurn(TurnControl):
         try:
             # The file is the record; through `/proc/1/fd/0` an agent would reach, and could change, its own input.
             prompt = await trio.to_thread.run_sync(self._place.read_prompt)
-            started = self._process = self._start_sandbox(prepared, prompt)
+            started = self.process = self._start_sandbox(prepared, prompt)
         except OSError as problem:
             short = shortage.error(problem, f"the turn's files can't be made: {problem.strerror}")
             raise short or SandboxFailed(f"{prepared.command[0]} can't be started: {problem.strerror}") from None
@@ -208,11 +208,11 @@ class RunningTurn(TurnControl):
         return self._place.written_at(*output) if self._ended_before else None
 
     async def _wait_exit(self, pidfd: int | None) -> None:
-        assert self._process is not None
+        assert self.process is not None
         if pidfd is not None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._release_outer, pidfd)
-                await process.wait_exit(self._process, pidfd)
+                await process.wait_exit(self.process, pidfd)
                 nursery.cancel_scope.cancel()
         # bubblewrap's outer process gone and its inner one alive: somebody killed the outer one, the tree must follow.
         inner = await patiently(self._find_inner)

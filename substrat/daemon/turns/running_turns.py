@@ -35,7 +35,8 @@ class RunningTurns:
     clone_wanted: Wakeup = attrs.field(init=False, factory=Wakeup)
     """Is set when an agent wants a clone."""
     _to_start: deque[tuple[Agent, Turn]] = attrs.field(init=False, factory=deque)
-    _arrived: Wakeup = attrs.field(init=False, factory=Wakeup)
+    arrived: Wakeup = attrs.field(init=False, factory=Wakeup)
+    """Is set when a turn is to be started."""
     _running: dict[str, RunningTurn] = attrs.field(init=False, factory=dict)
     _stop_reasons: dict[str, StopReason] = attrs.field(init=False, factory=dict)
 
@@ -44,7 +45,7 @@ class RunningTurns:
     def start(self, agent: Agent, turn: Turn) -> None:
         """Hand a turn, which may already have a process, to the runner."""
         self._to_start.append((agent, turn))
-        self._arrived.set()
+        self.arrived.set()
 
     def stop(self, turn_id: str, reason: StopReason) -> None:
         """Stop a turn, also one whose task hasn't come to its launch yet."""
@@ -80,13 +81,9 @@ class RunningTurns:
 
     # The runner's side
 
-    async def next_to_start(self) -> None:
-        """Wait until a turn is to be started."""
-        await self._arrived.wait()
-
     def take_to_start(self) -> Iterator[tuple[Agent, Turn]]:
         """Hand out the turns that are to be started."""
-        self._arrived.clear()
+        self.arrived.clear()
         while self._to_start:
             yield self._to_start.popleft()
 

@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.spec import Bind
 from substrat.daemon.kernel import nofollow
+from substrat.daemon.kernel.files import close_all
 from substrat.daemon.sandboxes import overlay, sources
 from substrat.daemon.workspaces import checking
 from substrat.errors import WorkspaceUnusable
@@ -124,7 +125,7 @@ def test_all_of_a_workspace_is_opened_from_one_directory(work, tmp_path, monkeyp
     opened = sources.open_all([Bind(str(path), str(path), held=True) for path in (work, work / ".git")])
     assert (work / ".git").stat().st_ino != inode, "the control: it was swapped"
     assert os.fstat(opened[1]).st_ino == inode
-    sources.close_all(opened)
+    close_all(opened)
 
 
 def test_pipes_sockets_and_devices_do_not_hold_it_up(source, tmp_path):

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from sandbox.spec import Bind
+from substrat.daemon.kernel.files import close_all
 from substrat.daemon.sandboxes import sources
 from substrat.errors import WorkspaceUnusable
 
@@ -13,7 +14,7 @@ def test_a_source_that_is_gone_is_told_apart_from_one_that_has_become_a_link(tmp
     gone, link, there = (tmp_path / name for name in ("gone", "link", "there"))
     there.write_text("")
     link.symlink_to(there)
-    sources.close_all(sources.open_all([Bind(str(there), str(there))]))
+    close_all(sources.open_all([Bind(str(there), str(there))]))
     before = os.listdir("/proc/self/fd")
     with pytest.raises(sources.SourceGone, match="was removed while the sandbox was being made"):
         sources.open_all([Bind(str(there), str(there)), Bind(str(gone), str(gone))])

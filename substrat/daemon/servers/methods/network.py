@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from substrat.daemon.servers.rpc import ClientConnection
 
 
+_MOST_DECISIONS = 200
+"""A person reads the last few screens; the older ones are in the events."""
+
+
 class AgentNetwork(OperatorRequest, frozen=True):
     """Returns an agent's allow-list and its network's decisions, and changes the list.
 
@@ -40,6 +44,6 @@ class AgentNetwork(OperatorRequest, frozen=True):
             "allow": list(agent.policy.allow),
             "decisions": [
                 {"time": timestamp(row.time), "allowed": row.kind == "network:allowed", "text": row.text}
-                for row in services.agents.allow_lists.decisions(agent)
+                for row in services.registry.store.network_events(agent.id, _MOST_DECISIONS)
             ],
         }
