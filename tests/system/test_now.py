@@ -19,6 +19,8 @@ def test_the_operators_words_come_into_the_running_turn_once_and_a_peers_never(d
     assert heard.read_text() == ("The operator says to you, while you work:\nuse tabs\n1 message waits: call check_inbox\n")
     daemon.ok("send", "anna", "then stop", "--now", "--wait")
     daemon.ok("send", "anna", "go on", "--wait")
+    assert daemon.ctl("transcript", "anna", "--turn", "1").out.splitlines()[2] == "> listen"
+    assert [event["text"].splitlines()[0] for event in daemon.events("anna", "user")] == ["listen", "go on"]
     with daemon.wire() as wire:
         first, second = wire.call("agent.turns", agent="anna")["turns"]
     assert (first["result"], second["number"]) == ("The operator says to you, while you work:\nthen stop", 2)
@@ -41,4 +43,5 @@ def test_an_agent_goes_on_with_another_program_in_a_new_chat(daemon):
     assert (daemon.show("anna")["program"], daemon.show("anna")["session_id"]) == ("claude", None)
     assert daemon.ctl("send", "anna", "--wait", "stop").out == "stop\n"
     assert daemon.show("anna")["session_id"] is not None
+    assert [event["text"] for event in daemon.events("anna", "user")] == ["/say hello", "stop"]
     assert daemon.ctl("set", "anna", "program=vi").code == 2

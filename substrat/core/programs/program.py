@@ -161,6 +161,7 @@ class AgentProgram(NamedTuple):
         prompt: returns a prompt as the program takes it for one, and not for a command of its own such as `/clear`.
         has_hooks: whether it runs `HOOK` after each tool call, which brings its agent words in the middle of a turn.
         usage_is_total: whether the usage of a result counts the whole session so far, not its turn alone.
+        prints_prompt: whether it prints its prompt; else the daemon records the event `user` itself.
     """
 
     id: str
@@ -185,3 +186,4 @@ class AgentProgram(NamedTuple):
     prompt: Callable[[str], str] = str
     has_hooks: bool = False
     usage_is_total: bool = False
+    prints_prompt: bool = False

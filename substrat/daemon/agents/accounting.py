@@ -38,11 +38,15 @@ class Accounting:
     Args:
         registry: the agents.
         leave_out: starts an agent's program without an option from now on.
+        prompt_of: returns the prompt that was written for a turn from its agent's id and its number; empty: it is gone.
     """
 
-    def __init__(self, registry: Registry, leave_out: Callable[[Agent, str], None]) -> None:
+    def __init__(
+        self, registry: Registry, leave_out: Callable[[Agent, str], None], prompt_of: Callable[[str, int], str]
+    ) -> None:
         self._registry = registry
         self._ends = TurnEnds(registry, leave_out)
+        self._prompt_of = prompt_of
         self._store = registry.store
         self._journal = registry.journal
 
@@ -57,7 +61,7 @@ class Accounting:
         return result_of(decode(line))
 
     def turn_spawned(self, turn: str, started: Process, version: str | None = None, directory: str | None = None) -> None:
-        """Note a turn's process, and which directory its workspace is."""
+        """Note a turn's process, which directory its workspace is, and the prompt, unless its program prints that."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
@@ -68,6 +72,8 @@ class Accounting:
             found, now = replace(agent, directory=directory or agent.directory), self._registry.steady()
             change.put_turn(found, replace(agent.turn, process=started, begun_at=now, heard_at=now))
             change.record(DaemonEvent(agent.id, turn, "turn:started", text, data, cause))
+            if not program_of(agent).prints_prompt and (prompt := self._prompt_of(agent.id, number)):
+                change.record(DaemonEvent(agent.id, turn, "user", prompt))
 
     def turn_lines(
         self,

@@ -258,6 +258,12 @@ class TurnDir:
             raise OSError(errno.ENOENT, "the prompt was taken away or replaced", self.prompt)
         return prompt
 
+    def prompt_text(self) -> str:
+        """Return the prompt as text; empty when its file is gone."""
+        with suppress(OSError):
+            return self.read_prompt().decode(errors="replace")
+        return ""
+
     def read_status(self) -> bytes:
         """Return the reports of bubblewrap so far."""
         return nofollow.read_end(self.status, _REPORT_BYTES)

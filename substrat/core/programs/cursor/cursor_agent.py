@@ -48,4 +48,5 @@ CURSOR_AGENT = AgentProgram(
     needs_last_passage=answers.needs_last_passage,
     version_of=version_of,
     without_login=frozenset({"cursor-agent-standin"}),
+    prints_prompt=True,
 )
