@@ -55,7 +55,8 @@ def configure(daemon: DaemonFixture, npm: Path) -> Callable[..., str]:
             wrapper = daemon.program(model_server.WRAPPER.format(program=str(program)), name)
             shutil.copy(model_server.__file__, wrapper.parent)
             seen.append(str(npm / package))
-            tables += f'[programs.{name}]\nbinary = "{wrapper}"\nmodel = "opus"\nenv = {{ {KEYS[name]} = "sk-any" }}\n'
+            tables += f'[programs.{name}]\nbinary = "{wrapper}"\nmodel = "opus"\nchildren = true\n'
+            tables += f'env = {{ {KEYS[name]} = "sk-any" }}\n'
         return f"agent.bind_ro = {seen}\n{further}\n{tables}"
 
     return configured

@@ -8,7 +8,8 @@ A line is known by its form, and a line of another program stays as it is. The f
 - `item.started` and `item.completed` with a `command_execution`, a `file_change` or an `mcp_tool_call` are the start and
   the end of a tool call; codex counts the ids anew in each turn;
 - `{"type": "error", "message": "Reconnecting... 1/5 (…)"}` is a `connection:reconnecting`;
-- `turn.completed` and `turn.failed` are the result. An item of the type `error` is a `system:notice`.
+- `turn.completed` and `turn.failed` are the result. An item of the type `error` is a `system:notice`, or, where it warns
+  of an option of ours, one more `system:init`.
 
 A command that still runs when the turn ends has no end. Forms that aren't named here stay as they are: kind `unknown`.
 """
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Object = dict[str, object]
 
 _TRIES_AGAIN = "Reconnecting..."
+_OWN_OPTION = "`--dangerously-bypass-hook-trust` is enabled"
+"""codex warns twice in each turn of an option that is ours, which tells a reader nothing."""
 _SHELL = re.compile(r"[\w/.-]*sh -l?c (?:'([^']*)'|([\w./=-]+))")
 """How codex words a command: `/bin/bash -lc 'make test'`, and without quotes if it needs none."""
 _BACKTRACE = "\n\nStack backtrace:"
@@ -79,6 +82,8 @@ def _item(stage: str, item: Object) -> Object | None:
         case "reasoning":
             # A thought comes whole, and the next one may follow at once.
             return {"type": "thinking", "subtype": "delta", "text": f"{item.get('text', '')}\n"}
+        case "error" if str(item.get("message")).startswith(_OWN_OPTION):
+            return {"type": "system", "subtype": "init"}
         case "error":
             return {"type": "system", "subtype": "notice", "message": item.get("message")}
         case "todo_list":

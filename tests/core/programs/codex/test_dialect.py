@@ -44,6 +44,12 @@ def test_a_recorded_turn_is_told_like_one_of_cursor_agents():
     ]
 
 
+def test_a_warning_of_an_option_of_ours_is_no_notice():
+    warning = "`--dangerously-bypass-hook-trust` is enabled. Enabled hooks may run without review for this invocation."
+    line = line_of(type="item.completed", item={"id": "item_0", "type": "error", "message": warning})
+    assert printed.told([line]) == [("system:init", None)]
+
+
 def test_the_transcript_is_made_from_what_the_api_gives():
     steps = printed.steps(lines_of("turn.jsonl"))
     assert [step.kind for step in steps] == ["note", "thinking", "text", "tool", "tool", "text"]
