@@ -84,6 +84,7 @@ CODEXS = [
     ("We\u2019re currently experiencing high demand, which may cause temporary errors.", "service-unavailable", True),
     (f"unexpected status 502 Bad Gateway: bad gateway, {URL}", "service-unavailable", True),
     (f"unexpected status 529 <unknown status code>: Overloaded, {URL}", "rate-limited", True),
+    (f"unexpected status 529 <unknown status code>: as the prompt says, {URL}", "rate-limited", True),
     ("Connection failed: error sending request", "connection-lost", True),
     ("stream disconnected before completion: stream closed before response.completed", "connection-lost", True),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from functools import partial
 from substrat.core.programs import failures
 from substrat.core.programs.failures import USAGE_LIMIT, known
 
-_REMEDY = "set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN (`claude setup-token`) in the daemon's environment"
+_REMEDY = "set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN (`claude setup-token`) in programs.claude.env"
 # The first match counts, words before the status: a 400 may be a prompt that is too long, and a 429 an account's limit.
 TABLE = (
     known("chat-too-long", r"prompt is too long",

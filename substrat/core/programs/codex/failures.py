@@ -11,7 +11,7 @@ from functools import partial
 from substrat.core.programs import failures
 from substrat.core.programs.failures import USAGE_LIMIT, known
 
-_REMEDY = "log in again with `codex login`, or set CODEX_API_KEY in the daemon's environment to a key that is accepted"
+_REMEDY = "log in again with `codex login`, or set CODEX_API_KEY in programs.codex.env to a key that is accepted"
 # The first match counts. "unexpected status" is what codex says of every answer for which it has no words of its own.
 TABLE = (
     known("bad-api-key", r"unexpected status 40[13]\b|missing environment variable",
@@ -31,7 +31,8 @@ TABLE = (
           "this codex doesn't know the option {subject}: install a newer version"),
     known("bad-settings", r"error loading config\.toml",
           "codex can't read its settings: correct the config.toml in its directory ({said})"),
-    known("rate-limited", r"\b429 too many requests|rate limit exceeded|model is at capacity|\boverloaded\b",
+    known("rate-limited", r"\b429 too many requests|rate limit exceeded|model is at capacity|\boverloaded\b|"
+          r"unexpected status 529\b",
           "the model's server takes no more for now: {said}", passes=True),
     known("service-unavailable", r"experiencing high demand|unexpected status 5\d\d\b",
           "the model's server failed: {said}", passes=True),
