@@ -1,12 +1,9 @@
 """The real claude and codex where something fails, and beside each other; tests/system/test_programs.py has more."""
 
-import json
-
 import pytest
 
-from tests.support import waiting
 from tests.support.npm_programs import KEYS, configure, npm
-from tests.system.test_programs import BUSY
+from tests.system.test_program_families import BUSY, lead_a_family, texts, wait_until
 
 __all__ = ["configure", "npm"]
 
@@ -20,11 +17,6 @@ PASSING = {
     "529": "takes no more for now: ",
     "network": "the connection to ",
 }
-
-
-def wait_until(condition, what):
-    """Wait longer than other tests: several agents' programs start at once, and each of their failures takes its time."""
-    return waiting.wait_until(condition, what, patience=200)
 
 
 @pytest.fixture(params=["claude", "codex"])
@@ -88,47 +80,5 @@ def test_a_turn_goes_on_when_the_daemon_is_killed(daemon, configure, program):
 
 
 def test_a_family_of_three_programs_is_suspended_and_writes_to_each_other(daemon, configure):
-    work = daemon.workspace()
     daemon.start(config=configure("claude", "codex"))
-    family = ("cursor", "claude", "codex")
-
-    def task(name, prompt="go"):
-        return f"go\n/tool spawn_agent {json.dumps({'name': name, 'program': name, 'prompt': prompt})}"
-
-    daemon.ok("spawn", "cursor", "-w", work, task("claude", task("codex")))
-    wait_until(lambda: len(daemon.ok("ls")) == len(family), "the family")
-    daemon.ok("wait", *family, "--timeout", "200")
-    agents = [daemon.show(name) for name in family]
-    assert [agent["parent"] for agent in agents] == [None, agents[0]["id"], agents[1]["id"]]
-    assert [agent["program"] for agent in agents] == [*family]
-    assert len({tuple(agent) for agent in agents}) == 1
-
-    for name in family:
-        daemon.ok("send", name, BUSY.replace("begun", f"begun-{name}"))
-    wait_until(lambda: all((work / f"begun-{name}").exists() for name in family), "their turns")
-    daemon.ok("suspend", *family)
-    (work / "end").touch()
-    daemon.ok("resume", *family)
-    daemon.ok("wait", *family, "--timeout", "200")
-    assert [daemon.show(name)["session_id"] for name in family] == [agent["session_id"] for agent in agents]
-
-    for name, to in zip(family, family[1:] + family[:1], strict=True):
-        words = json.dumps({"to": to, "text": f"hello from {name}", "intent": "inform"})
-        daemon.ok("send", name, f"go\n/tool send_message {words}")
-    for name, sender in zip(family, family[-1:] + family[:-1], strict=True):
-        came = f"from {sender}: hello from {sender}"
-        wait_until(lambda name=name, came=came: came in texts(daemon, name, "message:received"), came)
-    daemon.ok("wait", *family, "--timeout", "200")
-    for name, to in zip(family, family[1:] + family[:1], strict=True):
-        steps = next(turn["steps"] for turn in daemon.ok("transcript", name)["turns"] if f"to {to}: hello" in str(turn))
-        assert {step["kind"] for step in steps} == {"prompt", "text", "tool", "note"}
-        assert (steps[0]["kind"], steps[0]["text"].splitlines()[0], steps[-1]["event"]) == ("prompt", "go", "turn:ended")
-        call = [step for step in steps if step["kind"] == "tool"][-1]
-        assert call["text"].startswith(f'mcp send_message: {{"to": "{to}", '), call
-        assert f" to {to} is accepted" in call["tool"]["output"], call
-    used = {agent["name"]: agent["usage"] for agent in daemon.ok("usage")}
-    assert all(used[name]["inputTokens"] >= 500 and used[name]["outputTokens"] >= 100 for name in family), used
-
-
-def texts(daemon, name, kind):
-    return [event["text"] for event in daemon.events(name, kind)]
+    lead_a_family(daemon)

@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.npm_programs import configure, npm
 from tests.support.waiting import wait_until
+from tests.system.test_program_families import BUSY
 
 __all__ = ["configure", "npm"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.timeout(300)]
-BUSY = "go\n/shell echo begun > begun; until test -e end; do sleep 0.1; done\n"
 SESSIONS = {"claude": "dot-claude/projects", "codex": "dot-codex/sessions"}
 
 
