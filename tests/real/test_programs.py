@@ -56,6 +56,16 @@ def test_failures_are_told_or_tried_again_and_a_spent_account_holds_its_own_turn
     assert (same["state"], same["turn"]) == ("queued", None)
 
 
+def test_claude_without_a_key_names_the_one_that_is_missing(daemon, configure):
+    work, config = daemon.workspace(), configure("claude")
+    daemon.start(config=config)
+    assert daemon.ctl("spawn", "anna", "--program", "claude", "-w", work, "--wait", "go").out == "prompts seen: 1\n"
+    daemon.stop()
+    daemon.start(config=config.replace("env = ", "# "))
+    told = daemon.ctl("spawn", "bert", "--program", "claude", "-w", work, "--wait", "go")
+    assert (told.code, "claude isn't logged in: set ANTHROPIC_API_KEY or " in told.err) == (5, True), told
+
+
 def test_a_model_that_hangs_is_stuck_and_then_the_turns_end(daemon, configure, program):
     limits = "turns.stuck_after = 5\nturns.silence_limit = 15\n"
     daemon.start(config=configure(program, further=limits))
