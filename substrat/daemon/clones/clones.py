@@ -22,6 +22,7 @@ from substrat.daemon.clones.renaming import Renaming
 from substrat.daemon.clones.repository import Repositories
 from substrat.daemon.clones.restoring import Restoring
 from substrat.daemon.clones.setting_up import SettingUp
+from substrat.daemon.clones.spawn_notes import SpawnNotes
 from substrat.daemon.clones.turn_checks import TurnChecks
 from substrat.daemon.clones.wishes import CloneWishes
 
@@ -76,6 +77,7 @@ class Clones:
             state=state, waits=families.waits, repositories=repositories, wanted=wanted, keeping=keeping,
             setting_up=setting_up, person=preparer.person,
         )  # fmt: skip
+        self.spawn_notes = SpawnNotes(state.files, repositories, self.wishes, self.making, preparer.person)
         host_git = HostGit(repositories, state.environ, BranchMover(layout.trees))
         landing_git = LandingGit(repositories, host_git, state.environ)
         self._check_room = CheckRoom(state=state, sandboxes=sandboxes, git=git, setting_up=setting_up)

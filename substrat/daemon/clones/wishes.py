@@ -32,16 +32,18 @@ class CloneWish(NamedTuple):
         branch: its branch, which may exist; None: `substrat/NAME`.
         base: the commit that it starts at, as git understands it; None: HEAD.
         wip: whether it starts with the user's uncommitted changes.
+        continues_chat: whether the agent takes a chat over, which speaks of the files that it was begun beside.
     """
 
     clone: bool | None = None
     branch: str | None = None
     base: str | None = None
     wip: bool = False
+    continues_chat: bool = False
 
     @property
     def is_open(self) -> bool:
-        """Whether the configuration decides."""
+        """Whether nothing is said about a clone."""
         return self.clone is None and self.branch is None and self.base is None and not self.wip
 
 
@@ -83,7 +85,7 @@ class CloneWishes:
             Refused: refs of an earlier agent of that name hold work that is nowhere else, or the clone would be large and
                 nobody asked for it.
         """
-        if wish.is_open and self._registry.config.agent.workspace == "clone":
+        if wish.is_open and not wish.continues_chat and self._registry.config.agent.workspace == "clone":
             try:
                 return await self._check(workspace, wish, name)
             except NoRepository:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.records import AgentSettings, Priority, Restore
 from substrat.core.programs.table import CURSOR, named
-from substrat.core.workspaces import overlap
 from substrat.daemon.agents.settings import others_of
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.clones.wishes import CloneWish
 from substrat.daemon.servers.methods.request import Command, OperatorRequest, Retries, Seconds, about
-from substrat.daemon.workspaces import git_places
-from substrat.daemon.workspaces.git_places import MOST_OBJECTS
 from substrat.errors import NotAvailable, SessionDamaged
 from substrat.names import is_uuid
 
 if TYPE_CHECKING:
-    from substrat.daemon.agents.spawning import CloneRequest
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
-    from substrat.daemon.workspaces.git_places import Borrowing
 
 
 class AgentSpawn(OperatorRequest, frozen=True):
@@ -95,17 +89,15 @@ class AgentSpawn(OperatorRequest, frozen=True):
     wip: Annotated[bool, about("whether its clone has your uncommitted changes, as a first commit")] = False
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        requests, preparer, checks = services.requests, services.sandboxes.preparer, services.sandboxes.checks
+        requests, checks = services.requests, services.sandboxes.checks
         program = named(self.program or services.registry.config.agent.program)
         if self.session is not None and program is not CURSOR:
             raise NotAvailable(f"{program.name} can't take a chat over: leave the session out")
         await checks.check(program.id)
         workspace = await checks.check_workspace(self.workspace)
-        wish = CloneWish(clone=self.clone, branch=self.branch, base=self.base, wip=self.wip)
-        if wish.is_open and self.session is not None:
-            wish = wish._replace(clone=False)  # a chat speaks of the files that it was begun beside
+        continues = self.session is not None
+        wish = CloneWish(clone=self.clone, branch=self.branch, base=self.base, wip=self.wip, continues_chat=continues)
         granted = await services.clones.wishes.check(workspace, wish, self.name or "")
-        clone = granted.clone
         session, model = await self._adopted(services, workspace)
         binds = await checks.check_binds(self.bind, self.bind_ro, workspace)
         ssh_agent = self.ssh_agent
@@ -115,27 +107,12 @@ class AgentSpawn(OperatorRequest, frozen=True):
         settings = AgentSettings(restore, environment.read(self.env), ssh_agent, program=program.id, **others_of(self))
         spawn = SpawnRequest(
             workspace, self.name, model, self.network, self.prompt, session=session, allow=self.allow, binds=binds,
-            settings=settings, clone=clone, by=connection.by,
+            settings=settings, clone=granted.clone, by=connection.by,
         )  # fmt: skip
-        await preparer.protector.find_git(workspace)
+        await services.sandboxes.preparer.protector.find_git(workspace)
         agent = requests.spawn(spawn)
         message = services.registry.store.newest_prompt(agent.id) if self.prompt is not None else None
-        notes = list(overlap.notes(requests.shared(agent)))
-        if (beside := requests.beside(agent)) and await services.clones.wishes.is_in_repository(workspace):
-            notes.append(overlap.beside(beside))
-        if linked := requests.linked(agent):
-            notes.append(overlap.linked(linked))
-        if clone is not None:
-            borrowing = services.clones.repositories.borrowing
-            notes += await services.state.files.run(clone.repository, _missing_objects, borrowing, clone)
-            if clone.may_lack and (text := await services.clones.making.unfilled(agent)) is not None:
-                notes.append(text)
-        elif (
-            text := await services.state.files.run(workspace, git_places.objects_elsewhere, workspace)
-        ) and not granted.notes:
-            notes.append(f"begins where git doesn't work: {text}")
-        notes += granted.notes
-        notes += [f"is without {text}" for text in (await preparer.person.read(agent)).absent]
+        notes = await services.clones.spawn_notes.of(agent, granted, requests)
         return {
             **services.objects.one(agent),
             **({"message": message} if message is not None else {}),
@@ -153,19 +130,3 @@ class AgentSpawn(OperatorRequest, frozen=True):
         if head.damage is not None:
             raise SessionDamaged(f"the session {session} is damaged: {head.damage}; nothing was changed")
         return session, self.model or head.model
-
-
-def _missing_objects(borrowing: Borrowing, clone: CloneRequest) -> list[str]:
-    """Say which objects that the repository borrows its new clone is without."""
-    repack = f"`git -C {shlex.quote(clone.repository)} repack -a -d` copies those that it needs"
-    notes = [
-        f"is without the objects in {path}, which {clone.repository} names since an agent works beside it: {repack}"
-        for path in git_places.left_out(clone.git_dir, borrowing)
-    ]
-    if git_places.borrows_too_much(clone.git_dir, borrowing):
-        listed = f"{clone.git_dir}/objects/info/alternates"
-        notes.append(
-            f"is without some objects, because {clone.repository} borrows those of more than {MOST_OBJECTS - 1} "
-            f"repositories: {repack}, and after that `rm {shlex.quote(listed)}` ends the borrowing"
-        )
-    return notes
