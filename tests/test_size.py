@@ -15,7 +15,7 @@ assert found.loader is not None
 found.loader.exec_module(size)
 
 ROOMS: dict[str, int] = {
-    "benchmarks": 3190,
+    "benchmarks": 3230,
     "mcp_server": 820,
     "sandbox": 1660,
     "substrat": 1090,
