@@ -14,11 +14,11 @@ from starlette.routing import Route as Served
 from starlette.routing import WebSocketRoute
 
 from substrat import errors
-from substrat.client import Client
 from substrat.protocol import framing
 from substrat.web import access, failures, metrics, openapi, routes, streams, token
+from substrat.web.calls import connected
 from substrat.web.routes import API
-from substrat.web.streams import CLIENT, OpenStreams, Wanted
+from substrat.web.window import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from substrat.web.access import Access, Refusal
+    from substrat.web.fanout import Fanout
     from substrat.web.routes import Object, Route
 
     Endpoint = Callable[[Request], Awaitable[Response]]
 
-PATIENCE_S = 5.0
-"""How long the daemon may take to answer `hello`."""
 _AFTER_A_GUESS_S = 0.5
 """How long a wrong token waits for its refusal."""
 _LAST_WORD_S = 1.0
@@ -85,15 +84,15 @@ async def _refuse(scope: Scope, send: Send, refusal: Refusal) -> None:
     await send({"type": f"{kind}.response.body", "body": text})
 
 
-def make(socket: str, address: str, who: Access, open_streams: OpenStreams) -> ASGIApp:
+def make(fanout: Fanout, address: str, who: Access) -> ASGIApp:
     """Return the application.
 
     Args:
-        socket: the operator socket.
+        fanout: brings the daemon's events.
         address: the server's own address, such as `http://127.0.0.1:8675`.
         who: who may.
-        open_streams: takes note of the streams.
     """
+    socket = fanout.socket
     described = streams.encode(openapi.document(address))
 
     async def describe(_: Request) -> Response:
@@ -103,8 +102,8 @@ def make(socket: str, address: str, who: Access, open_streams: OpenStreams) -> A
         *(Served(path, _page(name), methods=["GET"]) for path, name in access.PAGE_FILES.items()),
         Served("/metrics", _metrics(socket), methods=["GET"]),
         Served(f"{API}/openapi.json", describe, methods=["GET"]),
-        Served(f"{API}/events", _events(socket, open_streams), methods=["GET"]),
-        WebSocketRoute(f"{API}/stream", _stream(socket)),
+        Served(f"{API}/events", _events(socket, fanout), methods=["GET"]),
+        WebSocketRoute(f"{API}/stream", _stream(fanout)),
         *(Served(API + route.path, _row(socket, route), methods=[route.verb]) for route in routes.ROUTES),
     ]
     app = Starlette(routes=served, exception_handlers={errors.SubstratError: _failed, HTTPException: _not_served})
@@ -126,7 +125,7 @@ def _metrics(socket: str) -> Endpoint:
     """Serve the daemon's metrics to Prometheus."""
 
     async def serve(request: Request) -> Response:
-        async with Client.connect(socket, patience=PATIENCE_S, client=CLIENT) as client:
+        async with connected(socket) as client:
             content, kind = metrics.encode(await client.metrics(), request.headers.get("accept"))
         return Response(content, headers={**HEADERS, "content-type": kind})
 
@@ -138,7 +137,7 @@ def _row(socket: str, route: Route) -> Endpoint:
 
     async def serve(request: Request) -> Response:
         params = await _parameters(request, route)
-        async with Client.connect(socket, patience=PATIENCE_S, client=CLIENT) as client:
+        async with connected(socket) as client:
             found = await route.answer(client, route.method, params)
         content = found if isinstance(found, routes.Encoded) else streams.encode(found)
         return Response(content, route.status, HEADERS, "application/json")
@@ -188,7 +187,7 @@ async def _body(request: Request) -> Object:
 _PAGE_KINDS = {"since": "integer", "journal": "string", "limit": "integer", "agent": "string", "filter": "strings"}
 
 
-def _events(socket: str, open_streams: OpenStreams) -> Endpoint:
+def _events(socket: str, fanout: Fanout) -> Endpoint:
     """Serve a page of events, or a stream of them to who accepts one."""
 
     async def serve(request: Request) -> Response:
@@ -196,8 +195,8 @@ def _events(socket: str, open_streams: OpenStreams) -> Endpoint:
         if "text/event-stream" in request.headers.get("accept", ""):
             if last := request.headers.get("last-event-id"):
                 params["since"] = routes.from_query("integer", "Last-Event-ID", [last])
-            return _EventStream(_wanted(socket, params), open_streams)
-        async with Client.connect(socket, patience=PATIENCE_S, client=CLIENT) as client:
+            return _EventStream(_wanted(params), fanout)
+        async with connected(socket) as client:
             params.pop("filter", None)
             return Response(streams.encode(await client.call("events.read", **params)), 200, HEADERS, "application/json")
 
@@ -207,40 +206,39 @@ def _events(socket: str, open_streams: OpenStreams) -> Endpoint:
 class _EventStream(Response):
     """Events as they come, as an answer that doesn't end."""
 
-    def __init__(self, wanted: Wanted, open_streams: OpenStreams) -> None:
+    def __init__(self, wanted: Wanted, fanout: Fanout) -> None:
         self._wanted = wanted
-        self._open_streams = open_streams
+        self._fanout = fanout
         self.background = None
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
-        with self._open_streams.one():
-            async with streams.opened(self._wanted) as feed:
-                await streams.send_events(feed, receive, send, _RAW_HEADERS)
+        async with self._fanout.opened(self._wanted) as reader:
+            await streams.send_events(reader, receive, send, _RAW_HEADERS)
         with anyio.move_on_after(_LAST_WORD_S):
             await send({"type": "http.response.body", "body": b""})
 
 
-def _stream(socket: str) -> Callable[[WebSocket], Awaitable[None]]:
+def _stream(fanout: Fanout) -> Callable[[WebSocket], Awaitable[None]]:
     """Serve events over a WebSocket."""
 
     async def serve(asking: WebSocket) -> None:
         try:
-            async with streams.opened(_wanted(socket, _query(asking, _PAGE_KINDS))) as feed:
+            async with fanout.opened(_wanted(_query(asking, _PAGE_KINDS))) as reader:
                 await asking.accept(access.SUBPROTOCOL if access.SUBPROTOCOL in asking.scope["subprotocols"] else None)
-                await streams.send_messages(feed, asking)
+                await streams.send_messages(reader, asking)
         except errors.SubstratError as problem:
             await asking.send_denial_response(_failure(problem))
 
     return serve
 
 
-def _wanted(socket: str, params: Object) -> Wanted:
+def _wanted(params: Object) -> Wanted:
     """Read the events that a client asks for; raises `InvalidParams` if a filter is unknown."""
     filters = set(cast("list[str]", params.get("filter", [])))
     if unknown := sorted(filters - {"no-thinking"}):
         raise errors.InvalidParams(f"there is no filter {unknown[0]!r}; there is: no-thinking")
     agent, journal = (cast("str | None", params.get(key)) for key in ("agent", "journal"))
-    return Wanted(socket, agent, cast("int | None", params.get("since")), journal, bool(filters))
+    return Wanted(agent, cast("int | None", params.get("since")), journal, bool(filters))
 
 
 def _failure(problem: errors.SubstratError) -> Response:

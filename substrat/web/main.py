@@ -14,7 +14,7 @@ from substrat import errors, paths
 from substrat.notify import Notifier
 from substrat.web import app, running, token
 from substrat.web.access import Access
-from substrat.web.streams import OpenStreams
+from substrat.web.fanout import Fanout
 
 ADDRESS = "127.0.0.1"
 PORT = 8675
@@ -79,8 +79,8 @@ def serve(options: Options) -> None:
     port = listening.getsockname()[1]
     with listening, running.noted(port):
         address = f"http://{ADDRESS}:{port}"
-        streams = OpenStreams()
-        served = app.make(paths.operator_socket(), address, _access(address, options), streams)
+        fanout = Fanout(paths.operator_socket())
+        served = app.make(fanout, address, _access(address, options))
         config = uvicorn.Config(
             served, log_level="error", access_log=False,
             server_header=False, proxy_headers=False, lifespan="off", loop="asyncio", http="h11", ws="websockets-sansio",
@@ -93,20 +93,20 @@ def serve(options: Options) -> None:
         sys.stdout.flush()
         # From here `web --url` finds it, and the kernel keeps its clients until it answers.
         Notifier(os.environ).send("READY=1")
-        _Server(config, streams).run(sockets=[listening])
+        _Server(config, fanout).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which doesn't wait for streams that have no end."""
+    """uvicorn's server, which brings events while it serves, and doesn't wait for streams that have no end."""
 
-    def __init__(self, config: uvicorn.Config, streams: OpenStreams) -> None:
+    def __init__(self, config: uvicorn.Config, fanout: Fanout) -> None:
         super().__init__(config)
-        self._streams = streams
+        self._fanout = fanout
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then do what uvicorn does."""
-        self._streams.end()
-        await super().shutdown(sockets)
+    async def main_loop(self) -> None:
+        """Do what uvicorn does until the server is told to stop, and end the streams."""
+        async with self._fanout.running():
+            await super().main_loop()
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

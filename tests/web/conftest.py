@@ -6,6 +6,7 @@ import shutil
 from typing import Any, NamedTuple
 
 import pytest
+from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from tests.support.daemon import DaemonFixture
@@ -113,6 +114,38 @@ class EventSource:
         while found[-1]["kind"] != kind:
             found.append(self.next())
         return found
+
+
+class Messages:
+    """Events of a WebSocket, one a line of its messages."""
+
+    def __init__(self, web, query=""):
+        address = f"ws://127.0.0.1:{web.port}/api/v1/stream{query}"
+        self._connecting = connect(address, subprotocols=offered(web.token), max_size=None)
+        self._lines = []
+
+    def __enter__(self):
+        self._socket = self._connecting.__enter__()
+        return self
+
+    def __exit__(self, *failure):
+        self._connecting.__exit__(*failure)
+
+    def next(self):
+        if not self._lines:
+            self._lines = self._socket.recv(PATIENCE, decode=True).split("\n")
+        return json.loads(self._lines.pop(0))
+
+    def until(self, kind):
+        found = [self.next()]
+        while found[-1]["kind"] != kind:
+            found.append(self.next())
+        return found
+
+
+def unpaired(event):
+    """What the journal has of an event: without what a stream adds."""
+    return {name: value for name, value in event.items() if name not in {"call", "journal"}}
 
 
 @pytest.fixture(scope="module")

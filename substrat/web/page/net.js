@@ -216,7 +216,7 @@ function follow(begun) {
       state.is_open = true;
       begun();
     };
-    socket.onmessage = (message) => take(JSON.parse(message.data));
+    socket.onmessage = (message) => message.data.split("\n").forEach((line) => take(JSON.parse(line)));
     socket.onclose = () => {
       state.is_open = false;
       resolve();

@@ -1,0 +1,185 @@
+"""Brings the daemon's events to many readers: one subscription, of which each event is decoded and encoded once.
+
+A reader is a cursor into the newest events (`window.py`). One that is further behind reads pages of the daemon until it has
+come to them. So nothing piles up for a client that is slow: what it hasn't taken is in the daemon's journal.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import msgspec
+
+from substrat import errors
+from substrat.client.events import follow
+from substrat.web.calls import CLIENT, Calls, connected
+from substrat.web.window import Encoded, Window, is_wanted, next_events
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from anyio.abc import TaskGroup
+
+    from substrat.web.window import Wanted
+
+    Object = dict[str, object]
+
+_REST_S = 0.0002
+"""How long the server gathers events before it wakes its readers again, for each reader. To wake one and send to it takes
+some 0.15 ms, so however many readers there are, half of a processor stays free."""
+_QUIET_S = 15.0
+"""How long a reader waits for events: proxies end connections that say nothing for a minute."""
+_PAUSE_S = 0.2
+"""Between attempts to reach a daemon that is away."""
+_PAGE_EVENTS = 256
+"""A reader that is behind holds a page of them, which is one send."""
+_NONE = Window(None, 0)
+"""That of no subscription yet: nothing comes from it, and nothing is missing."""
+
+
+class Fanout:
+    """One subscription for all readers, which lasts while there are any.
+
+    Args:
+        socket: the operator socket.
+    """
+
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
+        self.window = _NONE
+        self.news = anyio.Event()
+        """Set, and replaced by another one, when there is more in the window."""
+        self._added = anyio.Event()
+        self._readers: set[anyio.CancelScope] = set()
+        self._following: anyio.CancelScope
+        self._tasks: TaskGroup
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Readers can be opened while the context lasts; it ends those that are left."""
+        async with anyio.create_task_group() as self._tasks:
+            yield
+            self._tasks.cancel_scope.cancel()
+        for scope in self._readers:
+            scope.cancel()
+
+    @asynccontextmanager
+    async def opened(self, wanted: Wanted) -> AsyncIterator[Reader]:
+        """Open a reader, for as long as the context lasts.
+
+        Raises:
+            CursorUnknown: the daemon's journal has no such cursor.
+            DaemonNotRunning: no daemon listens.
+            NotFound: there is no such agent.
+        """
+        reader = Reader(self, wanted)
+        await reader.start()
+        if self._tasks.cancel_scope.cancel_called:
+            raise errors.DaemonNotRunning("this server is being stopped")
+        with anyio.CancelScope() as scope:
+            if not self._readers:
+                self._following = anyio.CancelScope()
+                self._tasks.start_soon(self._follow, self._following)
+            self._readers.add(scope)
+            try:
+                yield reader
+            finally:
+                self._readers.discard(scope)
+                if not self._readers:
+                    self._following.cancel()
+                    self.window = _NONE
+
+    async def _follow(self, scope: anyio.CancelScope) -> None:
+        with scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._wake)
+                while True:
+                    with suppress(errors.SubstratError):  # no daemon, one with another state, or one of another version
+                        await self._fill()
+                    await anyio.sleep(_PAUSE_S)
+
+    async def _fill(self) -> None:
+        """Subscribe, and put the events into a window of their own."""
+        async with follow(self.socket, client=CLIENT, reconnect=float("inf")) as events:
+            window, calls = Window(events.journal, events.cursor), Calls(self.socket)
+            self.window = window
+            while True:
+                self._added.set()
+                window.add(_encoded(await calls.paired(await events.receive())))
+
+    async def _wake(self) -> None:
+        """Wake the readers when there is more for them."""
+        while True:
+            await self._added.wait()
+            self._added, self.news, news = anyio.Event(), anyio.Event(), self.news
+            news.set()
+            await anyio.sleep(len(self._readers) * _REST_S)
+
+
+class Reader:
+    """The events that one client asks for, also across restarts of the daemon; made by `opened`."""
+
+    def __init__(self, fanout: Fanout, wanted: Wanted) -> None:
+        self._fanout = fanout
+        self._wanted = wanted
+        self._cursor = 0
+        self._calls = Calls(fanout.socket)
+        self._has_begun = False
+
+    async def start(self) -> None:
+        """Find the agent's id, the cursor to start after, and the journal."""
+        agent, since, journal, _ = self._wanted
+        async with connected(self._fanout.socket) as client:
+            agent = (await client.show(agent))["id"] if agent is not None else None
+            asked = {"agent": agent, "since": -1 if since is None else since, "limit": 1, "journal": journal}
+            page = cast("dict[str, Any]", await client.call("events.read", **asked))
+        # The page's event is the first one, except for a client that wants only later ones.
+        self._cursor = page["cursor"] - (1 if page["events"] and since is not None else 0)
+        self._wanted = self._wanted._replace(agent=agent, journal=page.get("journal"))
+
+    async def next(self) -> list[Encoded]:
+        """Wait for the next events, as many as go in one send; none after a while without any.
+
+        Raises:
+            CursorUnknown: the daemon came back with another state.
+            NotFound: the agent was removed.
+        """
+        found: list[Encoded] = []
+        with anyio.move_on_after(_QUIET_S):
+            while not found:
+                news, window = self._fanout.news, self._fanout.window
+                if window.journal not in {None, self._wanted.journal}:
+                    raise errors.CursorUnknown("the daemon has another state")
+                if self._cursor < window.floor:
+                    found = await self._read_page(window.floor)
+                    continue
+                found, self._cursor = next_events(window.events, self._cursor, self._wanted)
+                if not found:
+                    await news.wait()
+        if found and not self._has_begun:
+            self._has_begun = True
+            first = {**msgspec.json.decode(found[0].json), "journal": self._wanted.journal}
+            found[0] = found[0]._replace(json=msgspec.json.encode(first))
+        return found
+
+    async def _read_page(self, floor: int) -> list[Encoded]:
+        """Read the next page of the daemon; when none is left, the cursor has come to the window's floor."""
+        agent, _, journal, _ = self._wanted
+        try:
+            async with connected(self._fanout.socket) as client:
+                events, cursor = await client.read_events(agent, self._cursor, _PAGE_EVENTS, journal)
+        except (errors.DaemonNotRunning, errors.ConnectionLost):
+            await anyio.sleep(_PAUSE_S)
+            return []
+        page = [_encoded(await self._calls.paired(event)) for event in events]
+        self._cursor = cursor if events else floor
+        return [event for event in page if is_wanted(event, self._wanted)]
+
+
+def _encoded(event: Object) -> Encoded:
+    event.pop("journal", None)  # a subscription's first event has it
+    cursor, agent, kind = (event[name] for name in ("cursor", "agent", "kind"))
+    assert isinstance(cursor, int)
+    return Encoded(cursor, str(agent), str(kind).startswith("thinking:"), msgspec.json.encode(event))

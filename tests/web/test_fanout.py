@@ -1,0 +1,168 @@
+"""One subscription for many readers: each has every event that it wants once, however far it is behind."""
+
+import json
+import shutil
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+from websockets.exceptions import ConnectionClosedOK
+
+from substrat.client import Client
+from substrat.client.events import follow
+from substrat.web import fanout as module
+from substrat.web import window
+from substrat.web.fanout import Fanout
+from substrat.web.window import Wanted
+from tests.support.daemon import DaemonFixture
+from tests.support.waiting import PATIENCE
+from tests.web.conftest import EventSource, Messages, Web, unpaired
+
+ALL, BEN = (Wanted(agent, 0, None, without_thinking=False) for agent in (None, "ben"))
+
+
+def run(daemon, story):
+    """Run a story with a fan-out of its own."""
+
+    async def whole():
+        fanout = Fanout(str(daemon.socket))
+        with anyio.fail_after(PATIENCE):
+            async with fanout.running():
+                return await story(fanout)
+
+    return anyio.run(whole)
+
+
+async def read(reader, kind="turn:ended", times=1):
+    """Return the events up to one of a kind."""
+    found: list[Any] = []
+    while sum(event["kind"] == kind for event in found) < times:
+        found += [json.loads(event.json) for event in await reader.next()]
+    return found
+
+
+async def send(daemon, name, prompt="again"):
+    await to_thread.run_sync(lambda: daemon.ok("send", name, "--wait", prompt))
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Keep a few events, and read short pages."""
+    monkeypatch.setattr(window, "MOST_EVENTS", 4)
+    monkeypatch.setattr(module, "_PAGE_EVENTS", 3)
+
+
+async def subscribed(fanout):
+    while fanout.window is module._NONE:
+        await fanout.news.wait()
+
+
+def test_readers_share_one_subscription_that_lasts_as_long_as_they(daemon, anna, monkeypatch):
+    encoded, begun, ended = [], [], anyio.Event()
+    encode = module._encoded
+
+    def note(event):
+        encoded.append(event["cursor"])
+        return encode(event)
+
+    @asynccontextmanager
+    async def noted(*arguments, **options):
+        begun.append(options)
+        try:
+            async with follow(*arguments, **options) as events:
+                yield events
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(module, "follow", noted)
+    monkeypatch.setattr(module, "_encoded", note)
+
+    async def story(fanout):
+        async with AsyncExitStack() as stack:
+            readers = [await stack.enter_async_context(fanout.opened(ALL._replace(since=None))) for _ in range(5)]
+            await subscribed(fanout)
+            await send(daemon, "anna")
+            found = [await read(readers[0])]
+            # All that is there comes at once.
+            found += [[json.loads(event.json) for event in await reader.next()] for reader in readers[1:]]
+        await ended.wait()
+        return found
+
+    first, *others = run(daemon, story)
+    assert others == [first] * 4
+    assert [unpaired(event) for event in first] == daemon.events("anna")[-len(first) :]
+    assert encoded == [event["cursor"] for event in first]
+    assert len(begun) == 1
+
+
+def test_a_reader_that_falls_behind_has_everything_and_holds_up_nobody(daemon, anna, few):
+    daemon.spawn("ben", daemon.workspace("other"), "Good morning.")
+
+    async def story(fanout):
+        async with AsyncExitStack() as stack:
+            quick, slow, of_ben = [await stack.enter_async_context(fanout.opened(one)) for one in (ALL, ALL, BEN)]
+            begun, found = await slow.next(), await read(of_ben)
+            seen = await read(quick, times=2)
+            for number in range(3):
+                await send(daemon, "anna", f"/shell echo {number}")
+                seen += await read(quick)
+            await to_thread.run_sync(daemon.kill)
+            await to_thread.run_sync(daemon.start)
+            await send(daemon, "ben")
+            seen += await read(quick)
+            found += await read(of_ben)
+            late = [json.loads(event.json) for event in begun] + await read(slow, times=6)
+            return seen, late, found
+
+    seen, late, found = run(daemon, story)
+    with daemon.wire() as wire:
+        stored = list(wire.pages())
+    assert [unpaired(event) for event in seen] == stored
+    assert late == seen
+    assert [unpaired(event) for event in found] == daemon.events("ben")
+    starts = {event["cursor"]: event["raw"] for event in stored if event["kind"] == "tool-call-started"}
+    calls = [event["call"] for event in seen if event["kind"] == "tool-call-completed"]
+    assert calls == [{"cursor": cursor, "raw": raw} for cursor, raw in starts.items()]
+
+
+def test_calls_that_never_began_are_not_sought_for_ever(daemon, monkeypatch):
+    line = {"type": "tool_call", "subtype": "completed", "tool_call": {"shellToolCall": {"args": {}, "result": {}}}}
+    lines = [f"/line {json.dumps({**line, 'call_id': str(number)})}" for number in range(100)]
+    daemon.spawn("eve", daemon.workspace(), "\n".join(lines))
+    asked = []
+    read_events = Client.read_events
+
+    async def counted(self, *arguments, **options):
+        asked.append(arguments)
+        return await read_events(self, *arguments, **options)
+
+    monkeypatch.setattr(Client, "read_events", counted)
+
+    async def story(fanout):
+        async with fanout.opened(ALL) as reader:
+            return await read(reader)
+
+    calls = [event["call"] for event in run(daemon, story) if event["kind"] == "tool-call-completed"]
+    assert calls == [None] * 100
+    assert 0 < len(asked) < 100
+
+
+def test_streams_end_when_the_state_was_made_anew(tmp_path):
+    with DaemonFixture(tmp_path) as daemon:
+        daemon.start()
+        daemon.spawn("anna", daemon.workspace(), "Good morning.")
+        web = Web(daemon)
+        with EventSource(web, "?since=0") as source, Messages(web, "?since=0") as socket:
+            assert source.until("turn:ended") == socket.until("turn:ended")
+            daemon.stop()
+            shutil.rmtree(daemon.state)
+            daemon.start()
+            daemon.spawn("anna", daemon.workspace("anew"), "Good morning.")
+            with pytest.raises(AssertionError, match="the stream has ended"):
+                source.next()
+            with pytest.raises(ConnectionClosedOK, match="another state"):
+                socket.next()
+        web.stop()
+        daemon.close_streams()
