@@ -54,6 +54,20 @@ def few(monkeypatch):
     monkeypatch.setattr(module, "_PAGE_EVENTS", 3)
 
 
+@pytest.fixture
+def asked(monkeypatch):
+    """The pages that the daemon is asked for."""
+    found: list[Any] = []
+    read_events = Client.read_events
+
+    async def noted(self, *arguments, **options):
+        found.append(arguments)
+        return await read_events(self, *arguments, **options)
+
+    monkeypatch.setattr(Client, "read_events", noted)
+    return found
+
+
 async def subscribed(fanout):
     while fanout.window is module._NONE:
         await fanout.news.wait()
@@ -127,18 +141,25 @@ def test_a_reader_that_falls_behind_has_everything_and_holds_up_nobody(daemon, a
     assert calls == [{"cursor": cursor, "raw": raw} for cursor, raw in starts.items()]
 
 
-def test_calls_that_never_began_are_not_sought_for_ever(daemon, monkeypatch):
+def test_a_reader_of_a_quiet_agent_does_not_ask_again_and_again(daemon, few, asked):
+    for name in ("ben", "anna"):
+        daemon.spawn(name, daemon.workspace(name), "Good morning.")
+
+    async def story(fanout):
+        async with fanout.opened(BEN) as reader:
+            found = await read(reader)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(send, daemon, "ben")
+                return found + await read(reader)
+
+    assert [unpaired(event) for event in run(daemon, story)] == daemon.events("ben")
+    assert sorted({*asked}) == asked
+
+
+def test_calls_that_never_began_are_not_sought_for_ever(daemon, asked):
     line = {"type": "tool_call", "subtype": "completed", "tool_call": {"shellToolCall": {"args": {}, "result": {}}}}
     lines = [f"/line {json.dumps({**line, 'call_id': str(number)})}" for number in range(100)]
     daemon.spawn("eve", daemon.workspace(), "\n".join(lines))
-    asked = []
-    read_events = Client.read_events
-
-    async def counted(self, *arguments, **options):
-        asked.append(arguments)
-        return await read_events(self, *arguments, **options)
-
-    monkeypatch.setattr(Client, "read_events", counted)
 
     async def story(fanout):
         async with fanout.opened(ALL) as reader:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from substrat.visible import visible
+from tests.support import descriptors
 from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -126,6 +127,7 @@ def test_restarts_of_the_server_and_the_daemon_leave_nothing_out_and_double_noth
     page.get_by_text("not connected").wait_for()
     say()
     web.process = daemon.follow("web", "--port", str(web.port))
+    descriptors.keep(web.process.stdout.fileno(), web.process.stderr.fileno())
     web.process.stdout.readline()
     page.get_by_text("live", exact=True).wait_for()
     say()
