@@ -15,7 +15,7 @@ assert found.loader is not None
 found.loader.exec_module(size)
 
 ROOMS: dict[str, int] = {
-    "benchmarks": 3230,
+    "benchmarks": 3240,
     "mcp_server": 820,
     "sandbox": 1660,
     "substrat": 1090,
@@ -45,9 +45,9 @@ ROOMS: dict[str, int] = {
     "substrat/inside": 1880,
     "substrat/protocol": 710,
     "substrat/standin": 1960,
-    "substrat/web": 830,
+    "substrat/web": 980,
     "substrat/web/page": 2460,
-    "tests": 53500,
+    "tests": 53700,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480

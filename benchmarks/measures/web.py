@@ -174,7 +174,7 @@ def _cost(wire: Wire, web: _Web) -> tuple[float, float]:
     """
     with ExitStack() as opened, selectors.DefaultSelector() as selector:
         events = [web.connect("/api/v1/events", "text/event-stream") for _ in range(_CLIENTS // 2)]
-        messages = [web.connect("/api/v1/stream", further=_UPGRADE) for _ in range(_CLIENTS // 2)]
+        messages = [web.connect("/api/v1/stream?gathered=true", further=_UPGRADE) for _ in range(_CLIENTS // 2)]
         for reader in (*events, *messages):
             opened.enter_context(reader)
             reader.recv(65536)  # the head: it has subscribed

@@ -223,9 +223,10 @@ def _stream(fanout: Fanout) -> Callable[[WebSocket], Awaitable[None]]:
 
     async def serve(asking: WebSocket) -> None:
         try:
-            async with fanout.opened(_wanted(_query(asking, _PAGE_KINDS))) as reader:
+            params = _query(asking, {**_PAGE_KINDS, "gathered": "boolean"})
+            async with fanout.opened(_wanted(params)) as reader:
                 await asking.accept(access.SUBPROTOCOL if access.SUBPROTOCOL in asking.scope["subprotocols"] else None)
-                await streams.send_messages(reader, asking)
+                await streams.send_messages(reader, asking, gathered=bool(params.get("gathered")))
         except errors.SubstratError as problem:
             await asking.send_denial_response(_failure(problem))
 

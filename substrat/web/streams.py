@@ -1,4 +1,4 @@
-"""Sends events as they come: server-sent events, and WebSocket messages of one event object a line.
+"""Sends events as they come: server-sent events, and WebSocket messages of an event object, or of one a line.
 
 A client is sent all that is there for it at once. One that takes nothing for 10 s is dropped, with the close code 4008 on
 a WebSocket; it comes back at its cursor and misses nothing.
@@ -49,16 +49,23 @@ async def send_events(reader: Reader, receive: Receive, send: Send, headers: Hea
         tasks.cancel_scope.cancel()
 
 
-async def send_messages(reader: Reader, socket: WebSocket) -> None:
-    """Send messages of event objects, one a line, until the client goes or is too slow."""
+async def send_messages(reader: Reader, socket: WebSocket, *, gathered: bool) -> None:
+    """Send event objects until the client goes or is too slow.
+
+    Args:
+        reader: has the events.
+        socket: the client's.
+        gathered: whether a message has all events that are there, one a line, and not a single one.
+    """
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_closed, socket, tasks.cancel_scope)
         taken, why = True, "its agent is gone, or the daemon has another state"
         with suppress(*_GONE):
             with suppress(errors.SubstratError):
                 while taken:
-                    text = b"\n".join(event.json for event in await reader.next()).decode()
-                    taken = not text or await _in_time(socket.send_text(text))
+                    found = [event.json for event in await reader.next()]
+                    for message in [b"\n".join(found)] if gathered and found else found:
+                        taken = taken and await _in_time(socket.send_text(message.decode()))
                 why = "nothing was read for 10 s: come back at your cursor"
             with anyio.move_on_after(_KEPT_S):
                 await socket.close(_OVER if taken else SLOW, why)

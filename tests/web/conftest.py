@@ -117,12 +117,13 @@ class EventSource:
 
 
 class Messages:
-    """Events of a WebSocket, one a line of its messages."""
+    """Events of a WebSocket: each a message, or, where they are gathered, a line of one."""
 
     def __init__(self, web, query=""):
         address = f"ws://127.0.0.1:{web.port}/api/v1/stream{query}"
         self._connecting = connect(address, subprotocols=offered(web.token), max_size=None)
         self._lines = []
+        self._is_gathered = "gathered=true" in query
 
     def __enter__(self):
         self._socket = self._connecting.__enter__()
@@ -133,7 +134,8 @@ class Messages:
 
     def next(self):
         if not self._lines:
-            self._lines = self._socket.recv(PATIENCE, decode=True).split("\n")
+            message = self._socket.recv(PATIENCE, decode=True)
+            self._lines = message.split("\n") if self._is_gathered else [message]
         return json.loads(self._lines.pop(0))
 
     def until(self, kind):

@@ -60,7 +60,7 @@ def test_thinking_is_left_out_where_it_is_asked_for(web, daemon):
 
 
 def test_nothing_is_lost_or_doubled_when_the_daemon_is_killed(web, daemon, anna):
-    with EventSource(web, "?since=0") as source, Messages(web, "?since=0") as socket:
+    with EventSource(web, "?since=0") as source, Messages(web, "?gathered=true&since=0") as socket:
         seen, heard = source.until("turn:ended"), socket.until("turn:ended")
         for _ in range(2):
             daemon.kill()
@@ -121,7 +121,7 @@ class Stuck:
 
 async def test_a_client_that_takes_nothing_is_dropped(autojump_clock):
     client: Any = Stuck()
-    await streams.send_messages(client, client)
+    await streams.send_messages(client, client, gathered=True)
     assert client.sent == ['{"cursor":1}', '{"cursor":2}', '{"cursor":3}']
     assert trio.current_time() == pytest.approx(streams.SLOW_S + 30)
     await streams.send_events(client, client.receive, client.send, [])
@@ -132,7 +132,7 @@ async def test_a_stream_ends_when_its_agent_was_removed_while_the_daemon_was_awa
     client: Any = Stuck()
     client.reading.set()
     client.next = gone
-    await streams.send_messages(client, client)
+    await streams.send_messages(client, client, gathered=True)
     await streams.send_events(client, client.receive, client.send, [])
     assert client.sent == [1000]
 
@@ -150,7 +150,7 @@ async def test_the_close_code_waits_for_a_client_that_reads_again(autojump_clock
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read_again)
-        await streams.send_messages(client, client)
+        await streams.send_messages(client, client, gathered=True)
     assert client.sent[3:] == [4008]
 
 
@@ -163,6 +163,6 @@ async def test_a_client_that_is_gone_is_no_fault_of_the_servers(autojump_clock):
             raise RuntimeError("a WebSocket whose client is gone can't be closed")  # as Starlette's does
 
     client: Any = Gone()
-    await streams.send_messages(client, client)
+    await streams.send_messages(client, client, gathered=True)
     await streams.send_events(client, client.receive, client.send, [])
     assert client.sent == []

@@ -207,7 +207,7 @@ export async function heartbeat() {
 
 function follow(begun) {
   return new Promise((resolve) => {
-    const from = `since=${state.cursor}&journal=${state.journal}`;
+    const from = `gathered=true&since=${state.cursor}&journal=${state.journal}`;
     const socket = new WebSocket(`ws${location.protocol.slice(4)}//${location.host}/api/v1/stream?${from}`, [
       "substrat.v1",
       `token.${state.token}`,
