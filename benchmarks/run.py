@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness import Figure, FigureFailed, adopt_orphans, kill_descendants, within
-from measures import clones, companion, events, families, landings, sizes, turns, web
+from measures import clones, companion, events, families, landings, many, sizes, turns, web
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,6 +60,7 @@ GROUPS = (
     FigureGroup("clones", clones.NAMES, clones.SECONDS, clones.measure),
     FigureGroup("landings", landings.NAMES, landings.SECONDS, landings.measure),
     FigureGroup("web", web.NAMES, web.SECONDS, web.measure),
+    FigureGroup("many", many.NAMES, many.SECONDS, many.measure),
     FigureGroup("idle", sizes.IDLE_NAMES, sizes.IDLE_SECONDS, sizes.measure_idle),
 )
 WHOLE = "make bench: all figures"

@@ -196,7 +196,7 @@ class Accounting:
         """Say why a session can't become an agent's whatever its files say, None if it can."""
         if not is_uuid(session):
             return f"{session[:80]!r} is no session id"
-        if any(other.session and other.session.id == session for other in self._registry.agents):
+        if self._registry.index.of_session(session) is not None:
             return f"session {session} belongs to another agent"
         return None
 

@@ -68,11 +68,12 @@ class AllowLists:
 
         Less than it has it may always have; a turn of another agent that would take its files for rules doesn't start then.
         """
-        claim, is_more = self._registry.claim(replace(agent, policy=policy)), not agent.policy.allows(policy)
+        index, is_more = self._registry.index, not agent.policy.allows(policy)
+        claim = index.claim(replace(agent, policy=policy))
         # Descendants lose the same, so they differ from it no more than before.
         without = [agent.id] if is_more else [member.id for member in self._registry.family(agent)]
-        others = self._registry.claims(*without)
-        before = {found.other.name for found in overlap.overlaps(self._registry.claim(agent), others) if found.is_mixed}
+        others = index.claims.beside(claim, *without)
+        before = {found.other.name for found in overlap.overlaps(index.claim(agent), others) if found.is_mixed}
         shared = overlap.overlaps(claim, others)
         if is_more:
             refused = overlap.refusal(claim, others)

@@ -50,7 +50,7 @@ class Closures:
         """Say why no sandbox of an agent's may begin; None: it may."""
         if not self._closed:
             return None
-        claim = self._registry.claim(agent)
+        claim = self._registry.index.claim(agent)
         return next((reason for places, reason in self._closed if overlap.writes_in(claim, places)), None)
 
     @contextmanager
@@ -75,9 +75,9 @@ class Closures:
         """Return the agents of which sandboxes run that can write in some directories."""
         return [
             User(agent.name, agent.phase in LIVE_PHASES)
-            for agent in self._registry.agents
+            for agent in self._registry.index.meeting(places)
             if (agent.phase in LIVE_PHASES or self._commands[agent.id])
-            and overlap.writes_in(self._registry.claim(agent), places)
+            and overlap.writes_in(self._registry.index.claim(agent), places)
         ]
 
     async def unused(self, places: Places, tell: Callable[[list[User]], None]) -> bool:

@@ -19,16 +19,16 @@ import trio
 
 from substrat.core.agents import turn_check
 from substrat.core.agents.attention import is_at_rest
-from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES, Phase
-from substrat.core.agents.records import abridged, open_turn_id
+from substrat.core.agents.lifecycle import LIVE_PHASES, RUNNING_PHASES
+from substrat.core.agents.records import abridged
 from substrat.core.netfilter.names import NoName
 from substrat.core.programs.table import PROGRAMS
 from substrat.core.workspaces import work
-from substrat.core.workspaces.overlap import Claim
 from substrat.daemon.agents.change import Change
 from substrat.daemon.agents.closures import Closures
 from substrat.daemon.agents.follow_ups import FollowUps
 from substrat.daemon.agents.holds import Holds
+from substrat.daemon.agents.index import Index
 from substrat.daemon.failpoints import URGENT
 from substrat.daemon.state.storing import Patience
 from substrat.errors import InvalidParams, NotFound
@@ -85,17 +85,10 @@ class Registry:
         self.wake_at = wake_at
         self.effects = effects
         self.follow_ups = FollowUps()
-        self._agents: dict[str, Agent] = {agent.id: agent for agent in store.agents()}
-        self._ids: dict[str, str] = {agent.name: agent.id for agent in self._agents.values()}
-        self._children: dict[str | None, dict[str, None]] = {}
-        for agent in self._agents.values():
-            self._children.setdefault(agent.parent, {})[agent.id] = None
-        open_turns = {agent.id: open_turn_id(agent) for agent in self._agents.values()}
-        self._agents_of_turns = {turn: agent_id for agent_id, turn in open_turns.items() if turn is not None}
+        self.index = Index(store.agents())
         self._observers: list[Callable[[Iterable[str]], None]] = []
         self._change: Change | None = None
         self._changed: dict[str, trio.Event] = {}
-        self._git: dict[str, tuple[str, ...]] = {}
         self.holds = Holds()
         self.closures = Closures(self)
 
@@ -104,16 +97,16 @@ class Registry:
     @property
     def agents(self) -> Collection[Agent]:
         """Every agent as last committed, oldest first, without its turn's result and usage, which only the store holds."""
-        return self._agents.values()
+        return self.index.agents.values()
 
     @property
     def running(self) -> int:
         """How many turns are running, as last committed."""
-        return sum(agent.phase in RUNNING_PHASES for agent in self._agents.values())
+        return len(self.index.in_phases(RUNNING_PHASES))
 
     def children(self, agent_id: str) -> list[Agent]:
         """Return an agent's children as last committed, oldest first."""
-        return [self._agents[child] for child in self._children.get(agent_id, ())]
+        return self.index.children(agent_id)
 
     def family(self, head: Agent) -> list[Agent]:
         """Return an agent and all that descend from it, each after its parent; the descendants as last committed."""
@@ -142,18 +135,8 @@ class Registry:
 
     def ssh_agent_of(self, agent_id: str) -> str | None:
         """Return the socket of the person's ssh-agent that an agent may use; None: it may use none, or is gone."""
-        agent = self._agents.get(agent_id)
+        agent = self.index.agents.get(agent_id)
         return agent.settings.ssh_agent if agent is not None else None
-
-    def claims(self, *without: str) -> tuple[Claim, ...]:
-        """Return the directories and rights of all agents that haven't ended, as last committed.
-
-        Args:
-            without: the ids of those that are left out.
-        """
-        return tuple(
-            self.claim(agent) for agent in self._agents.values() if agent.phase != Phase.ENDED and agent.id not in without
-        )
 
     def most_of_child(self, parent: Agent, program: str) -> Policy:
         """Return the most that a child may have: its parent's rights, and its program's hosts where that is another one.
@@ -168,14 +151,6 @@ class Registry:
         except NoName as problem:
             raise InvalidParams(f"the hosts of {program} beside those of {parent.name}: {problem}") from None
 
-    def claim(self, agent: Agent) -> Claim:
-        """Return the directories and rights of one agent."""
-        return Claim.of(agent, self.git_of(agent.workspace) if agent.clone is None else ())
-
-    def git_of(self, workspace: str) -> tuple[str, ...]:
-        """Return the git directories elsewhere that agents of a workspace may write to, as far as was found."""
-        return self._git.get(workspace, ())
-
     def note_git(self, workspace: str, found: tuple[str, ...], agent_id: str | None = None) -> None:
         """Note the git directories elsewhere that a workspace's repository is in.
 
@@ -186,13 +161,12 @@ class Registry:
             found: the directories.
             agent_id: the agent whose sandbox is about to be made, if it is for one.
         """
-        before = self.git_of(workspace)
-        # All agents are only looked through where something would be forgotten: there may be thousands.
-        is_shown = not set(before) <= set(found) and any(
-            agent.workspace == workspace and agent.clone is None and agent.id != agent_id and agent.phase in LIVE_PHASES
-            for agent in self._agents.values()
+        before = self.index.git_of(workspace)
+        is_shown = any(
+            agent.workspace == workspace and agent.clone is None and agent.id != agent_id
+            for agent in self.index.in_phases(LIVE_PHASES)
         )
-        self._git[workspace] = tuple(dict.fromkeys((*found, *before))) if is_shown else found
+        self.index.note_git(workspace, tuple(dict.fromkeys((*found, *before))) if is_shown else found)
 
     def find(self, name: str) -> Agent:
         """Return the agent with a name or an id, as the change under way has left it.
@@ -214,11 +188,11 @@ class Registry:
                 return None
             if agent_id in self._change.agents:
                 return self._change.agents[agent_id]
-        return self._agents.get(agent_id)
+        return self.index.agents.get(agent_id)
 
     def agent_of_turn(self, turn_id: str) -> Agent | None:
         """Return the agent of a turn that hasn't ended, as the change under way has left it, or None."""
-        return self.get(self._agents_of_turns.get(turn_id))
+        return self.get(self.index.of_turn(turn_id))
 
     @property
     def changed_waits(self) -> Mapping[int, Wait | None]:
@@ -238,12 +212,12 @@ class Registry:
         changed = self._change.agents if self._change is not None else {}
         if (found := next((agent.id for agent in changed.values() if agent.name == name), None)) is not None:
             return found
-        known = self._ids.get(name)
+        known = self.index.called(name)
         return None if known in changed else known  # it is called otherwise by now
 
     def name_of(self, agent_id: str | None) -> str | None:
         """Return an agent's name as last committed, None when it is gone."""
-        agent = self._agents.get(agent_id or "")
+        agent = self.index.agents.get(agent_id or "")
         return agent.name if agent else None
 
     def holder_of(self, agent: Agent) -> str | None:
@@ -323,23 +297,9 @@ class Registry:
 
     def _apply(self, change: Change) -> None:
         for agent in change.agents.values():
-            turn, before = agent.turn, self._agents.get(agent.id)
-            if before is not None and before.name != agent.name:
-                del self._ids[before.name]
-            if before is not None and before.parent != agent.parent:
-                del self._children[before.parent][agent.id]
-            self._children.setdefault(agent.parent, {})[agent.id] = None
-            self._agents[agent.id] = replace(agent, turn=abridged(turn)) if turn is not None else agent
-            self._ids[agent.name] = agent.id
-            if turn is not None and turn.outcome is None:
-                self._agents_of_turns[turn.id] = agent.id
-            elif turn is not None:
-                self._agents_of_turns.pop(turn.id, None)
+            self.index.put(replace(agent, turn=abridged(agent.turn)) if agent.turn is not None else agent)
         for agent_id in change.removed:
-            agent = self._agents.pop(agent_id)
-            del self._ids[agent.name]
-            self._children.get(agent.parent, {}).pop(agent_id, None)
-            self._children.pop(agent_id, None)
+            self.index.drop(agent_id)
         for apply in self.follow_ups.apply:
             apply(change)
         for agent_id in (*change.agents, *change.removed):

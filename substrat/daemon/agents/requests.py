@@ -69,7 +69,8 @@ class AgentRequests:
         That is so where networks differ or where directories lie in one another. One workspace for several agents with the
         same rights is common, and stands in the events only.
         """
-        found = overlap.overlaps(self.registry.claim(agent), self.registry.claims(agent.id))
+        claim = self.registry.index.claim(agent)
+        found = overlap.overlaps(claim, self.registry.index.claims.beside(claim, agent.id))
         return tuple(one for one in found if one.is_mixed or not one.is_same)
 
     def beside(self, agent: Agent) -> tuple[str, ...]:
@@ -84,11 +85,11 @@ class AgentRequests:
 
     def _in_place_with(self, agent: Agent) -> list[Agent]:
         """Return the other agents in place that haven't ended; none for an agent with a clone."""
-        others = (other for other in self.registry.agents if other.id != agent.id and other.phase != Phase.ENDED)
-        return [other for other in others if other.clone is None] if agent.clone is None else []
+        found = self.registry.index.meeting((agent.workspace, self._git(agent))) if agent.clone is None else ()
+        return [other for other in found if other.id != agent.id and other.clone is None and other.phase != Phase.ENDED]
 
     def _git(self, agent: Agent) -> str:
-        return next(iter(self.registry.git_of(agent.workspace)), f"{agent.workspace}/.git")
+        return next(iter(self.registry.index.git_of(agent.workspace)), f"{agent.workspace}/.git")
 
     def send(self, name: str, prompt: str, by: str = BY_OPERATOR, *, now: bool = False) -> tuple[Agent, int, bool]:
         """Queue a prompt from the operator.
@@ -336,8 +337,8 @@ class AgentRequests:
         paths = set(agent.turn.replaced or ()) if agent.phase == Phase.FROZEN and agent.turn is not None else set()
         return [
             other
-            for other in self.registry.agents
-            if other.id != agent.id and other.phase == Phase.FROZEN
+            for other in self.registry.index.in_phases((Phase.FROZEN,))
+            if other.id != agent.id
             if other.turn is not None and not paths.isdisjoint(other.turn.replaced or ())
         ]
 

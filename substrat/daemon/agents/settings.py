@@ -153,8 +153,9 @@ class Settings:
             raise PolicyDenied(
                 f"{before.name} can't have more than its parent {parent.name}: `substratctl set {parent.name} …` first"
             )
-        claim, others = self._registry.claim(after), self._registry.claims(before.id)
-        if (refused := overlap.refusal_of_new(claim, others)) is not None:
+        claim = self._registry.index.claim(after)
+        refused = overlap.refusal_of_new(claim, self._registry.index.claims.beside(claim, before.id))
+        if refused is not None:
             raise PolicyDenied(refused)
         return self._allow_lists.check_shared(before, after.policy)
 

@@ -152,7 +152,7 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
         request = request._replace(workspace=request.scratch(agent_id))
     _check_instructions(registry, request.settings.instructions)
     clone = _clone(agent_id, name, request)
-    git = registry.git_of(request.workspace) if clone is None else ()
+    git = registry.index.git_of(request.workspace) if clone is None else ()
     claim = Claim(name, clone.tree if clone is not None else request.workspace, policy, git, lent)
     shared = _check_shared(registry, claim)
     is_alike = parent is not None and parent.settings.program == request.settings.program
@@ -213,7 +213,7 @@ def _clone(agent_id: str, name: str, request: SpawnRequest) -> Clone | None:
 
 def _check_shared(registry: Registry, claim: Claim) -> tuple[Overlap, ...]:
     """Find out which directories a new agent shares; raises `PolicyDenied` if it may not."""
-    others = registry.claims()
+    others = registry.index.claims.beside(claim)
     shared = overlap.overlaps(claim, others)
     refused = overlap.refusal_of_new(claim, others)
     if refused is None and not registry.config.sandbox.shared_networks:
@@ -252,7 +252,7 @@ def _policy(registry: Registry, request: SpawnRequest, most: Policy | None) -> P
 
 def _check_session(registry: Registry, session: str | None) -> None:
     """Raise `Refused` if another agent holds a session."""
-    holder = next((agent for agent in registry.agents if agent.session and agent.session.id == session), None)
+    holder = registry.index.of_session(session) if session is not None else None
     if holder is not None:
         how = f"`substratctl {'rm' if holder.phase == Phase.ENDED else 'send'} {holder.name}`"
         effect = "forgets that ended agent" if holder.phase == Phase.ENDED else "continues it"
@@ -343,12 +343,13 @@ def check_name(registry: Registry, name: str, parent: Agent | None, renamed: Age
     if registry.has_name(name):
         way = f"rename that agent first, `substratctl set {name} name=NEW`" if renamed else f"`substratctl rm {name}` it"
         raise NameTaken(f"there is an agent {name!r} already: choose another name, or {way}")
-    if any(agent.clone is not None and agent.clone.former_name == name for agent in registry.agents):
+    alike = registry.index.like(name)
+    if any(agent.clone is not None and agent.clone.former_name == name for agent in alike):
         raise NameTaken(f"{name!r} is the former name of an agent whose refs are being deleted: try again in a moment")
-    others = (agent.name for agent in registry.agents if renamed is None or agent.id != renamed.id)
-    alike = next((other for other in others if other.lower() == name.lower()), None)
-    if parent is not None and alike is not None:
-        raise NameTaken(f"the name {name!r} can be taken for {alike!r}: choose another")
+    others = (agent.name for agent in alike if renamed is None or agent.id != renamed.id)
+    other = next((other for other in others if other.lower() == name.lower()), None)
+    if parent is not None and other is not None:
+        raise NameTaken(f"the name {name!r} can be taken for {other!r}: choose another")
 
 
 def _new_name(registry: Registry, *, in_clone: bool) -> str:

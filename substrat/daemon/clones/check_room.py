@@ -152,7 +152,7 @@ class CheckRoom:
             files = await self._copied(agent, at, f"{place}/copy")
         mounts = (*self._surroundings(agent, place), Tmpfs("/run", 1 << 20), *lent, files)
         if clone is None:  # the repository of a linked worktree
-            mounts += tuple(Bind(path, path, optional=True) for path in self._state.registry.git_of(agent.workspace))
+            mounts += tuple(Bind(path, path, optional=True) for path in self._state.registry.index.git_of(agent.workspace))
         seconds = self._state.registry.config.clone.check_seconds
         words = ("/bin/sh", "-c", command)
         status, printed = await self._run(bubblewrap, words, mounts, agent.workspace, seconds)

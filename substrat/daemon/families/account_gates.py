@@ -177,5 +177,5 @@ class AccountGates:
         blamed = self._registry.get(gate.blamed)
         if blamed is not None:
             return blamed
-        queued = (agent for agent in self._registry.agents if agent.phase == Phase.QUEUED)
+        queued = self._registry.index.in_phases((Phase.QUEUED,))
         return next((one for one in queued if self.login_of(one) == gate.login and gate.holds(one.model)), None)

@@ -47,7 +47,7 @@ _MOST_ERRORS = 4096
 _SLICE = 50
 """Agents that are looked at in one go: their facts are read in a few milliseconds."""
 _PASSED_ON = ("PATH", "HOME", "LANG", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY")
-_AT_WORK = frozenset({"running", "queued"})
+_AT_WORK = [phase for phase, state in STATE_OF.items() if state in {"running", "queued"}]
 
 
 class _Due(NamedTuple):
@@ -129,8 +129,7 @@ class Bell:
 
     def _patience(self) -> float:
         """Return after how many seconds agents are looked at although none has changed."""
-        agents = self._registry.agents
-        has_work = self._registry.config.notify.command and any(STATE_OF[agent.phase] in _AT_WORK for agent in agents)
+        has_work = self._registry.config.notify.command and self._registry.index.in_phases(_AT_WORK)
         return _LOOK_S if has_work else float("inf")
 
     async def _recorded(self) -> _Due:
@@ -141,7 +140,7 @@ class Bell:
             self._untold, self._again_at = {}, float("inf")
         if not self._registry.config.notify.command:
             return _Due([], [])  # the configuration has changed meanwhile
-        at_work = (agent.id for agent in self._registry.agents if STATE_OF[agent.phase] in _AT_WORK)
+        at_work = (agent.id for agent in self._registry.index.in_phases(_AT_WORK))
         agents = [agent for one in changed if (agent := self._registry.get(one)) is not None]
         families = [self._registry.family(root) for root in dict.fromkeys(map(self._registry.root_of, agents))]
         ids = list(dict.fromkeys((*(one.id for family in families for one in family), *at_work)))

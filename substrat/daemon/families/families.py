@@ -85,7 +85,7 @@ class Families:
     async def suspend_all(self, requests: AgentRequests) -> None:
         """Begin no further turn, suspend all agents, and wait until none of them runs."""
         self.admission.close()
-        for agent in [agent for agent in self._registry.agents if agent.phase in _SUSPENDABLE]:
+        for agent in self._registry.index.in_phases(_SUSPENDABLE):
             requests.suspend(agent.id, together=True)
-        for agent in [agent for agent in self._registry.agents if agent.phase in RUNNING_PHASES]:
+        for agent in self._registry.index.in_phases(RUNNING_PHASES):
             await self.waiting.settled(agent.id)

@@ -113,8 +113,8 @@ class Queue:
         gates = self._gates.known()
         now = registry.now()
         found = []
-        for agent in registry.agents:
-            if agent.phase == Phase.QUEUED and agent.id in first:
+        for agent in registry.index.in_phases((Phase.QUEUED,)):
+            if agent.id in first:
                 account, trial = self._gates.standing(agent, gates)
                 asleep_until = mail.asleep_until(registry, agent)
                 held = registry.holds.reason(agent.id) or registry.closures.obstacle(agent)
@@ -133,11 +133,12 @@ class Queue:
         """Return the ids of the agents that begin, as many as there is room for, in order."""
         if room <= 0:
             return []
-        return scheduling.starts(waiting, self._served() if len(waiting) > 1 else {}, room)
+        return scheduling.starts(waiting, self._served(waiting), room)
 
     def places(self) -> list[Place]:
         """Return every agent that waits with its place and the reason, the next to begin first."""
-        return scheduling.places(self.waiting(), self._served(), self._running, self.most_running, self.closed)
+        waiting = self.waiting()
+        return scheduling.places(waiting, self._served(waiting), self._running, self.most_running, self.closed)
 
     def began(self, agent: Agent) -> None:
         """Note that a turn of an agent begins."""
@@ -150,12 +151,9 @@ class Queue:
             self._begun.pop(agent_id, None)
         self._look()
 
-    def _served(self) -> dict[str, int]:
-        """Return for each family when its last turn began, by the count of turns."""
-        served: dict[str, int] = {}
-        for agent_id, number in self._begun.items():
-            agent = self._registry.get(agent_id)
-            if agent is not None:
-                family = self._registry.root_of(agent).id
-                served[family] = max(number, served.get(family, 0))
-        return served
+    def _served(self, waiting: Sequence[Waiting]) -> dict[str, int]:
+        """Return for each family of which an agent waits when its last turn began, by the count of turns."""
+        registry = self._registry
+        families = [registry.find(root) for root in {one.family for one in waiting}] if len(waiting) > 1 else []
+        begun = {root.id: [self._begun.get(one.id, 0) for one in registry.family(root)] for root in families}
+        return {family: last for family, numbers in begun.items() if (last := max(numbers))}

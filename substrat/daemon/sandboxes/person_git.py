@@ -19,7 +19,7 @@ from substrat.daemon.workspaces.git_programs import LONGEST_CONFIG, MOST_FILES
 from substrat.paths import is_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from sandbox.spec import Mount
     from substrat.core.agents.records import Agent
@@ -40,11 +40,13 @@ class PersonGit(NamedTuple):
         layer: the settings that hold inside.
         filters: the filters whose program isn't visible inside, each with its command.
         unread: the files that aren't read, each with the reason.
+        looked: the paths that are no file of the person's where an agent may write.
     """
 
     layer: Layer = Layer((Rules(EXCLUDES, b""), Rules(ATTRIBUTES, b"")))
     filters: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
     unread: tuple[tuple[str, str], ...] = ()
+    looked: frozenset[str] = frozenset()
 
     @property
     def lfs(self) -> dict[str, str]:
@@ -104,26 +106,31 @@ class PersonGitReader:
 
     async def read(self, agent: Agent) -> PersonGit:
         """Read it for an agent; for a private clone with the filters of the repository that it is of."""
-        # Those that have ended left links too.
-        claims = (self._registry.claim(agent) for agent in self._registry.agents)
-        written = tuple({path: None for claim in claims for path in (*claim.writable, *claim.git)})
         given = self._registry.config.agent
         # A clone's work is kept in a sandbox that shows no more than these.
         roots = (*host.roots(self._system_mounts()), *map(os.path.realpath, (*given.bind_ro, *given.path)))
         visible = Visible(roots, (*given.path, *build_spec.PATH.split(":")), self._home)
         git_dir = agent.clone.git_dir if agent.clone is not None else None
-        return await self._files.run(git_dir or self._home, read, self._home, self._config_home, written, visible, git_dir)
+        place, index, written = git_dir or self._home, self._registry.index, frozenset[str]()
+        while True:
+            found = await self._files.run(place, read, self._home, self._config_home, written, visible, git_dir)
+            # Only the paths that were looked at are compared with the agents' directories, of which there may be thousands.
+            # What was read where an agent may write is dropped, and all is read once more without it.
+            around = {where for path in found.looked if (where := index.writable_around(path)) is not None}
+            if around <= written:
+                return found
+            written |= around
 
 
 def read(
-    home: str, config_home: str | None, written: tuple[str, ...], visible: Visible, git_dir: str | None = None
+    home: str, config_home: str | None, written: Collection[str], visible: Visible, git_dir: str | None = None
 ) -> PersonGit:
     """Read the person's configuration; files that are missing or can't be read are left out.
 
     Args:
         home: the person's home.
         config_home: `XDG_CONFIG_HOME`, None where it isn't set.
-        written: the directories that agents may write to.
+        written: directories that agents may write to.
         visible: what the sandbox shows.
         git_dir: the git directory that a clone is of, whose own filters (`git lfs install --local`) the clone has too.
     """
@@ -137,17 +144,20 @@ def read(
     )
     own = (nofollow.read_small(f"{git_dir}/config", LONGEST_CONFIG) if git_dir is not None else None) or b""
     layer = Layer((*rules, *settings, *filter(person_git.is_filter, git_config.parse(own).settings)))
-    return PersonGit(layer, person_git.absent_filters(layer, visible.shows), tuple(reader.unread.items()))
+    return PersonGit(
+        layer, person_git.absent_filters(layer, visible.shows), tuple(reader.unread.items()), frozenset(reader.looked)
+    )
 
 
 class _Reader:
     """Reads configuration files, those that they include, and files of rules."""
 
-    def __init__(self, home: str, written: tuple[str, ...]) -> None:
+    def __init__(self, home: str, written: Collection[str]) -> None:
         self._home = home
         self._written = written
         self._left = MOST_FILES
         self.unread: dict[str, str] = {}
+        self.looked: set[str] = set()
 
     def config(self, path: str) -> Iterator[Setting | Rules | Layer]:
         """Yield the items of a configuration file that hold inside, and those of the files that it includes."""
@@ -209,6 +219,7 @@ class _Reader:
         return done
 
     def _refuse_agents(self, path: str) -> None:
+        self.looked.add(path)
         if any(is_within(path, root) for root in self._written):
             raise _AgentsOwn
 

@@ -79,6 +79,6 @@ class SpawnChecks:
 
     async def check_ssh_agent(self, path: str, directory: str, shared: tuple[SharedPath, ...]) -> str:
         """Check an ssh-agent's socket for a new agent; raises the errors of `binds.check_ssh_agent`."""
-        others = (root for claim in self._state.registry.claims() for root in claim.writable)
+        others = (root for claim in self._state.registry.index.claims for root in claim.writable)
         writable = (directory, *(one.path for one in shared if one.writable), *others)
         return await self._state.files.run(path, binds.check_ssh_agent, path, writable, self._protector.own_places)

@@ -12,7 +12,7 @@ import trio
 
 from substrat.core.agents import disk_use
 from substrat.core.agents.disk_use import DiskLimits, DiskNearlyFull, DiskUse, HomeTooBig
-from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.programs.table import program_of
 from substrat.daemon.agents.disk_gate import free_bytes
 from substrat.daemon.kernel import disk_io, procfs
@@ -128,7 +128,7 @@ class DiskWatch:
                 await self.look()
             except (OSError, StorageFailed, DescriptorsUsedUp) as problem:
                 log.warning("the disk wasn't looked at", reason=str(problem))
-            if not any(agent.phase == Phase.RUNNING for agent in self._registry.agents):
+            if not self._registry.index.in_phases((Phase.RUNNING,)):
                 # One that starts from here on wakes it again: there is no await in between.
                 self._turn_runs.clear()
                 self._before.clear()
@@ -149,8 +149,8 @@ class DiskWatch:
             return
         subjects = [
             self._subject(agent, agent.turn)
-            for agent in self._registry.agents
-            if agent.turn is not None and agent.turn.outcome is None and agent.phase != Phase.FROZEN
+            for agent in self._registry.index.in_phases(RUNNING_PHASES)
+            if agent.turn is not None and agent.turn.outcome is None
         ]
         most = disk_use.most_files(limits.home) if limits.home else disk_use.most_files(disk.state)
         found = await trio.to_thread.run_sync(_measure, subjects, most, self._layout.state, abandon_on_cancel=True)

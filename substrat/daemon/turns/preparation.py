@@ -76,7 +76,7 @@ class TurnPreparation:
         self._check_rules(agent)
         await self._refresh_clone(agent, turn)
         directory = await self._checked_directory(agent)
-        known = self._state.registry.git_of(agent.workspace)
+        known = self._state.registry.index.git_of(agent.workspace)
         prepared = await self._sandboxes.preparer.prepare(agent, self._state.layout.agent(agent.id), turn.id)
         self._check_git(agent, turn, known)
         if (reminder := self._state.findings.reminder(self._state.registry.find(agent.id))) is not None:
@@ -159,8 +159,9 @@ class TurnPreparation:
 
         Neither could be spawned so, but allow-lists change afterwards.
         """
-        now = self._state.registry.find(agent.id)
-        if (refused := overlap.refusal(self._state.registry.claim(now), self._state.registry.claims(agent.id))) is not None:
+        index = self._state.registry.index
+        claim = index.claim(self._state.registry.find(agent.id))
+        if (refused := overlap.refusal(claim, index.claims.beside(claim, agent.id))) is not None:
             raise PolicyDenied(refused)
 
     def _check_git(self, agent: Agent, turn: Turn, known: tuple[str, ...]) -> None:
@@ -169,8 +170,9 @@ class TurnPreparation:
         Only now is it certain which one that is: a workspace may have become a linked worktree since the spawn.
         About git directories that were known before nothing more is told.
         """
-        claim = self._state.registry.claim(self._state.registry.find(agent.id))
-        found = [one for one in overlap.overlaps(claim, self._state.registry.claims(agent.id)) if one.is_git]
+        index = self._state.registry.index
+        claim = index.claim(self._state.registry.find(agent.id))
+        found = [one for one in overlap.overlaps(claim, index.claims.beside(claim, agent.id)) if one.is_git]
         refused = overlap.refusal_of_mixed(claim, found)
         if refused is not None and not self._state.registry.config.sandbox.shared_networks:
             raise PolicyDenied(refused)

@@ -103,8 +103,8 @@ class WorkspaceProtector:
         """
         shared, own, _ = await self.shared_with(agent)
         roots = _roots(agent, shared)
-        waiting = (other for other in self._registry.agents if other.findings)
-        if any(overlap.writes_in(self._registry.claim(other), roots) for other in waiting):
+        waiting = (other for other in self._registry.index.meeting(roots) if other.findings)
+        if any(overlap.writes_in(self._registry.index.claim(other), roots) for other in waiting):
             return
         if not self._borrowed.are_known(roots):
             return
@@ -169,7 +169,8 @@ class WorkspaceProtector:
 
         Those agents take the files at the top of their workspaces for their own rules.
         """
-        others = overlap.roots(self._registry.claim(agent), self._registry.claims(agent.id))
+        claim = self._registry.index.claim(agent)
+        others = overlap.roots(claim, self._registry.index.claims.beside(claim, agent.id))
         return tuple(dict.fromkeys((*writable(agent), *others)))
 
     async def shared_with(self, agent: Agent) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:

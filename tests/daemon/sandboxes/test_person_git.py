@@ -6,7 +6,9 @@ import pytest
 
 from substrat.core.workspaces.git_config import Setting
 from substrat.core.workspaces.person_git import EXCLUDES, Layer, Rules
-from substrat.daemon.sandboxes.person_git import Visible, read
+from substrat.daemon.sandboxes.person_git import PersonGitReader, Visible, read
+from substrat.daemon.workspaces.user import User
+from tests.support.files_here import FilesHere
 
 
 @pytest.fixture
@@ -79,6 +81,27 @@ def test_no_file_is_read_that_an_agent_may_lead_to_another_one(home, found, tmp_
     (home / ".gitconfig").symlink_to(tmp_path / "work" / "gitconfig")
     (tmp_path / "work" / "gitconfig").write_text("[core]\nexcludesFile = ~/key\n")
     assert ignored(found()) == [b""]
+
+
+async def test_no_file_is_read_in_the_place_of_an_agent_that_works_or_has_ended(home, agents, tmp_path):
+    """The reader knows where agents may write, or could; ended ones left links."""
+    (home / "key").write_text("secret")
+    (home / ".gitconfig").write_text("[core]\nexcludesFile = ~/../work/ignore\nattributesFile = ~/../other/attributes\n")
+    (tmp_path / "other").mkdir()
+    for path in ("work/ignore", "other/attributes"):
+        (tmp_path / path).symlink_to(home / "key")
+    reader = PersonGitReader(agents.registry, FilesHere(), User.current({"HOME": str(home)}), {})
+    agents.spawn("anna", workspace=str(tmp_path / "elsewhere"))
+    assert [item.content for item in of(await reader.read(agents.agent("anna")), Rules)][-2:] == [b"secret", b"secret"]
+    agents.spawn("bert", workspace=str(tmp_path / "work"))
+    agents.spawn("carl", workspace=str(tmp_path / "other"))
+    agents.supervisor.end("carl")
+    person = await reader.read(agents.agent("anna"))
+    assert [path for path, _ in person.unread] == [
+        str(tmp_path / "work" / "ignore"),
+        str(tmp_path / "other" / "attributes"),
+    ]
+    assert b"secret" not in [item.content for item in of(person, Rules)]
 
 
 def test_odd_files_are_told_and_hold_nobody_up(home, found):
