@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
 import re
 import resource
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 from dataclasses import dataclass
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 
     Run = Callable[[list[str]], subprocess.CompletedProcess[str]]
 
+_PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""A look that fails for one of these has found the machine busy."""
+_FACTS = {signal.SIGSYS}
+"""Signals that tell of the machine: filters of system calls kill with it (seccomp(2))."""
 PATIENCE_S = 20
 """How long a program may take that is run for a look; all of them take some milliseconds."""
 MINIMUM_BWRAP = (0, 8, 0)
@@ -106,6 +112,40 @@ class Filtered:
 
     mode: NetworkMode | None
     obstacle: Obstacle | None = None
+
+
+class LookCutShort(Exception):
+    """A look at the machine was killed, took too long or found no room to run, so it tells nothing of the machine."""
+
+
+def cut_short(program: str, status: int, errors: str) -> str | None:
+    """Say how a program was kept from its work, as a sentence; None: it came to its own end.
+
+    Args:
+        program: its path.
+        status: its exit status; bubblewrap's is 128 and the number of the signal that ended what it ran.
+        errors: its standard error.
+    """
+    number = -status if status < 0 else status - 128
+    if 0 < number < signal.NSIG and number not in _FACTS:
+        return f"{program} was ended by a signal ({signal.strsignal(number) or number})"
+    said = (os.strerror(number) for number in _PASSING) if status else ()
+    return next((f"{program} ended with: {text}" for text in said if text in errors), None)
+
+
+def _looked(command: list[str], run: Run) -> subprocess.CompletedProcess[str]:
+    """Run a program for a look; raises `LookCutShort`, or `OSError` where it can't be run."""
+    try:
+        done = run(command)
+    except subprocess.TimeoutExpired:
+        raise LookCutShort(f"{command[0]} took longer than {PATIENCE_S} s") from None
+    except OSError as problem:
+        if problem.errno in _PASSING:
+            raise LookCutShort(f"{command[0]} can't be run: {problem.strerror}") from problem
+        raise
+    if (how := cut_short(command[0], done.returncode, done.stderr)) is not None:
+        raise LookCutShort(how)
+    return done
 
 
 def system_mounts() -> tuple[Mount, ...]:
@@ -263,6 +303,9 @@ def find_bubblewrap(named: str | None = None, path: str | None = None, run: Run 
 
     Returns:
         The first new enough one, else the first one at all, else None.
+
+    Raises:
+        LookCutShort: nobody knows.
     """
     candidates = [named] if named else [path for path in (shutil.which("bwrap", path=path), _wheel_bubblewrap()) if path]
     found = [bwrap for candidate in candidates if (bwrap := _bubblewrap_at(candidate, run))]
@@ -272,7 +315,7 @@ def find_bubblewrap(named: str | None = None, path: str | None = None, run: Run 
 def sandbox_obstacle(bwrap: Bubblewrap, run: Run = run) -> Obstacle | None:
     """Try to make a sandbox with every namespace, and return the obstacle, if there is one.
 
-    Takes some 10 ms; the caller remembers a good answer.
+    Takes some 10 ms; the caller remembers a good answer. Raises `LookCutShort`.
     """
     return _tried(bwrap, [bwrap.path, "--unshare-all", *_PROBE], run)
 
@@ -285,6 +328,9 @@ def filtered(bwrap: Bubblewrap, python: str, wanted: str = "auto", run: Run = ru
         python: the interpreter for the proxy mode's relay.
         wanted: `transparent`, `proxy`, or `auto`: the proxy form only where the transparent one can't be made.
         run: runs a program, as `run` does.
+
+    Raises:
+        LookCutShort: nobody knows; no form is chosen for that.
     """
     if wanted == NetworkMode.PROXY:
         obstacle = _proxy_obstacle(bwrap, python, run)
@@ -316,8 +362,8 @@ _PROBE = ("--unshare-user", "--disable-userns", "--ro-bind", "/", "/", "--proc",
 
 def _tried(bwrap: Bubblewrap, probe: list[str], run: Run) -> Obstacle | None:
     try:
-        done = run([*probe, "/bin/true"])
-    except (OSError, subprocess.TimeoutExpired) as problem:
+        done = _looked([*probe, "/bin/true"], run)
+    except OSError as problem:
         return Obstacle(str(problem), f"check that {bwrap.path} can be executed")
     if done.returncode == 0:
         return None
@@ -346,8 +392,8 @@ def _bubblewrap_at(path: str, run: Run) -> Bubblewrap | None:
 def _said(path: str, option: str, run: Run) -> str:
     """Return the output of a program with an option, nothing if it fails."""
     try:
-        done = run([path, option])
-    except (OSError, subprocess.TimeoutExpired):
+        done = _looked([path, option], run)
+    except OSError:
         return ""
     return done.stdout if done.returncode == 0 else ""
 

@@ -48,14 +48,13 @@ def examine(environ: Mapping[str, str], programs: Iterable[str] = ()) -> list[Ch
         programs: the agent programs of the daemon's agents, besides those of the configuration.
     """
     loaded, finding = _configuration(environ)
-    found = host.find_bubblewrap(loaded.sandbox.bwrap or None, environ.get("PATH"))
-    obstacle = _obstacle(found)
+    found, obstacle, busy = _sandboxes(loaded, environ)
     manager = _systemd(environ)
     used = dict.fromkeys((loaded.agent.program, *loaded.programs, *(name for name in programs if name in PROGRAMS)))
     checks: tuple[Callable[[], CheckResult | None], ...] = (
         _python,
         lambda: finding,
-        lambda: _bubblewrap(loaded, found),
+        lambda: busy or _bubblewrap(loaded, found),
         lambda: _namespaces(found, obstacle),
         _system_calls,
         lambda: _limits(loaded),
@@ -94,8 +93,15 @@ def _bubblewrap(loaded: configuration.Config, found: host.Bubblewrap | None) -> 
     return machine.bubblewrap(there, loaded.sandbox.bwrap, host.MINIMUM_BWRAP)
 
 
-def _obstacle(found: host.Bubblewrap | None) -> host.Obstacle | None:
-    return host.sandbox_obstacle(found) if found is not None and found.new_enough else None
+def _sandboxes(
+    loaded: configuration.Config, environ: Mapping[str, str]
+) -> tuple[host.Bubblewrap | None, host.Obstacle | None, CheckResult | None]:
+    """Return bubblewrap, why it makes no sandbox here, and the result if nobody knows."""
+    try:
+        found = host.find_bubblewrap(loaded.sandbox.bwrap or None, environ.get("PATH"))
+        return found, host.sandbox_obstacle(found) if found is not None and found.new_enough else None, None
+    except host.LookCutShort as problem:
+        return None, None, CheckResult("bubblewrap", BROKEN, str(problem), "run `substratctl doctor` again")
 
 
 def _namespaces(found: host.Bubblewrap | None, obstacle: host.Obstacle | None) -> CheckResult | None:
@@ -196,7 +202,10 @@ def _network(loaded: configuration.Config, found: host.Bubblewrap | None) -> Che
         python = program.find_python()[0]
     except errors.AgentProgramMissing as problem:
         return machine.network(default.value, None, *problem.message.rsplit(": ", 1))
-    made = host.filtered(found, python, loaded.sandbox.filtered)
+    try:
+        made = host.filtered(found, python, loaded.sandbox.filtered)
+    except host.LookCutShort as problem:
+        return machine.network(default.value, None, str(problem), "run `substratctl doctor` again")
     reason, remedy = (made.obstacle.reason, made.obstacle.remedy) if made.obstacle else (None, "")
     return machine.network(default.value, made.mode, reason, remedy)
 

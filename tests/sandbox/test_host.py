@@ -1,9 +1,11 @@
 """The abilities of the host: bubblewraps of all kinds, made of scripts, and one real sandbox."""
 
+import errno
 import json
 import os
 import resource
 import subprocess
+import sys
 
 import pytest
 
@@ -92,6 +94,38 @@ def test_an_obstacle_has_the_machines_reason_and_a_remedy(fake):
     for script, reason in (("exit 7", "exit status 7"), ("printf '\\377\\376\\n' >&2; exit 7", "\ufffd\ufffd")):
         assert sandbox_obstacle(Bubblewrap(fake(script + "\n"), (0, 8, 0))).reason == reason
     assert sandbox_obstacle(Bubblewrap(fake("exit 0\n"), (0, 8, 0))) is None
+
+
+CUT_SHORT = {
+    "killed": "kill -KILL $$\n",
+    "what it ran was killed": "exit 137\n",
+    "no process": "echo 'bwrap: Creating new namespace failed: Resource temporarily unavailable' >&2; exit 1\n",
+    "no memory": "echo 'clone: Cannot allocate memory' >&2; exit 1\n",
+}
+
+
+@pytest.mark.parametrize("script", CUT_SHORT.values(), ids=CUT_SHORT)
+def test_a_look_that_is_cut_short_tells_nothing_of_the_machine(fake, script):
+    found = Bubblewrap(fake(script), (0, 8, 0))
+    with pytest.raises(host.LookCutShort):
+        sandbox_obstacle(found)
+    with pytest.raises(host.LookCutShort):
+        host.filtered(found, sys.executable, "proxy")
+    with pytest.raises(host.LookCutShort):
+        find_bubblewrap(found.path)
+
+
+@pytest.mark.parametrize("problem", [OSError(errno.EAGAIN, "no process"), subprocess.TimeoutExpired("bwrap", 20)], ids=repr)
+def test_a_look_that_cannot_begin_or_end_tells_nothing_either(problem):
+    def fail(_command):
+        raise problem
+
+    with pytest.raises(host.LookCutShort):
+        sandbox_obstacle(Bubblewrap("/bwrap", (0, 8, 0)), fail)
+
+
+def test_a_filter_of_system_calls_that_kills_is_a_fact(fake):
+    assert sandbox_obstacle(Bubblewrap(fake("kill -SYS $$\n"), (0, 8, 0))) is not None
 
 
 def test_a_bubblewrap_that_went_away(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 from sandbox import host
 from sandbox.netrelay import PORT
+from tests.support.optional import present
 from tests.support.processes import arguments_of
 from tests.system.test_limits import kill_outer
 from tests.system.test_network import ALLOW, CURL, net, run, told, world  # noqa: F401 - fixtures
@@ -321,6 +322,30 @@ def test_where_the_launcher_works_it_is_the_other_one(daemon):
     assert daemon.network("anna")["form"] == "transparent"
     daemon.spawn("bert", daemon.directory / "work", "/say hi", "--network", "none")
     assert daemon.network("bert")["form"] is None
+
+
+def test_a_look_that_is_killed_chooses_no_form(daemon, tmp_path, until):
+    """One SIGKILL at the look for the transparent form: the turn is tried again, and has the form that can be made."""
+    killed, real = tmp_path / "killed", present(host.find_bubblewrap()).path
+    fake = tmp_path / "bwrap"
+    fake.write_text(
+        f'#!/bin/sh\ncase " $* " in *" --unshare-pid "*) [ -e {killed} ] || {{ touch {killed}; kill -KILL $$; }};; esac\n'
+        f'exec "{real}" "$@"\n'
+    )
+    fake.chmod(0o755)
+    daemon.start(config=f'[sandbox]\nbwrap = "{fake}"\n')
+    with daemon.wire() as wire:
+        assert wire.call("daemon.status")["filtered"] is None
+        daemon.spawn("anna", daemon.workspace(), None, *ALLOW)
+        daemon.ok("send", "anna", "/say hi")
+        until(lambda: daemon.show("anna")["state"] == "idle" and daemon.show("anna")["turn"]["number"] == 2, "another try")
+        assert killed.exists()
+        assert "was ended by a signal (Killed)" in daemon.log
+        form = daemon.network("anna")["form"]
+        assert form == wire.call("daemon.status")["filtered"]
+        found = host.filtered(present(host.find_bubblewrap()), sys.executable)
+        assert found.mode is not None
+        assert form == found.mode.value
 
 
 def test_without_a_relay_there_is_no_network_and_no_turn(daemon, tmp_path):

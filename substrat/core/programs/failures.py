@@ -145,6 +145,11 @@ def replaced_at_start(sentence: str) -> Failure:
     return Failure("replaced-at-start", sentence, passes=True)
 
 
+def look_cut_short(sentence: str) -> Failure:
+    """Return the failure of a turn that wasn't started because the machine was too busy to say what sandboxes it allows."""
+    return Failure("look-cut-short", sentence, passes=True)
+
+
 def without_codes(text: str) -> str:
     """Remove terminal codes; cursor-agent writes them even where there is no terminal."""
     return _ANSI.sub("", text)

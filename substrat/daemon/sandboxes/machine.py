@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 import structlog
 import trio
@@ -12,13 +14,29 @@ from sandbox import host, launch
 from sandbox.spec import Network, NetworkMode
 from substrat.daemon.kernel import helper
 from substrat.daemon.sandboxes import program
-from substrat.errors import BubblewrapMissing, NamespacesForbidden
+from substrat.errors import BubblewrapMissing, NamespacesForbidden, SandboxFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
 
 log = structlog.get_logger("substrat.prepare")
+
+
+_FALLBACK_S = 60.0
+"""For how long it is believed that only the proxy form can be made: root may mend that, and a look takes some 20 ms."""
+T = TypeVar("T")
+A = ParamSpec("A")
+
+
+class _Form(NamedTuple):
+    """How `filtered` networks are made: by which launcher, in which form, and until when that is believed."""
+
+    launcher: tuple[str, ...]
+    mode: NetworkMode
+    until: float
 
 
 class Machine:
@@ -28,11 +46,16 @@ class Machine:
         self._registry = registry
         self.known_bubblewrap: host.Bubblewrap | None = None
         """Bubblewrap, if it was found already."""
-        self._mode: tuple[tuple[str, ...], NetworkMode] | None = None
+        self._form: _Form | None = None
+
+    @property
+    def filtered(self) -> NetworkMode | None:
+        """The form that `filtered` networks had last; None: none was made yet."""
+        return self._form.mode if self._form is not None else None
 
     def forget(self) -> None:
         """Find out everything anew, as after a change of the configuration."""
-        self.known_bubblewrap, self._mode = None, None
+        self.known_bubblewrap, self._form = None, None
 
     async def find_bubblewrap(self) -> host.Bubblewrap:
         """Return bubblewrap, found to make sandboxes here; a good answer is remembered.
@@ -40,10 +63,11 @@ class Machine:
         Raises:
             BubblewrapMissing: there is none, or it is too old.
             NamespacesForbidden: the machine doesn't allow the namespaces that a sandbox needs.
+            SandboxFailed: the look was cut short.
         """
         if self.known_bubblewrap is None:
             named = self._registry.config.sandbox.bwrap or None
-            found = await trio.to_thread.run_sync(host.find_bubblewrap, named, None, _run)
+            found = await _look(host.find_bubblewrap, named, None, _run)
             if found is None:
                 where = f"at {named}" if named else "on this machine"
                 raise BubblewrapMissing(
@@ -52,14 +76,16 @@ class Machine:
             if not found.new_enough:
                 version, least = (".".join(map(str, number)) for number in (found.version, host.MINIMUM_BWRAP))
                 raise BubblewrapMissing(f"{found.path} is bubblewrap {version}; {least} or newer is needed: upgrade it")
-            obstacle = await trio.to_thread.run_sync(host.sandbox_obstacle, found, _run)
+            obstacle = await _look(host.sandbox_obstacle, found, _run)
             if obstacle is not None:
                 raise NamespacesForbidden(f"no sandbox can be made here ({obstacle.reason}): {obstacle.remedy}")
             self.known_bubblewrap = found
         return self.known_bubblewrap
 
     async def network_mode(self, agent: Agent) -> NetworkMode | None:
-        """Find out how an agent's sandbox comes by its `filtered` network; a good answer is remembered.
+        """Find out how an agent's sandbox comes by its `filtered` network.
+
+        A good answer is remembered; that only the proxy form can be made is remembered for a minute.
 
         Returns:
             None: it has another network.
@@ -72,18 +98,27 @@ class Machine:
             return None
         launcher = launch.netlaunch()
         # Root may have given the launcher a path and a profile of its own since.
-        if self._mode is None or self._mode[0] != launcher:
+        if self._form is None or self._form.launcher != launcher or trio.current_time() > self._form.until:
             wanted, python = self._registry.config.sandbox.filtered, program.find_python()[0]
-            found = await trio.to_thread.run_sync(host.filtered, bubblewrap, python, wanted, _run)
+            found = await _look(host.filtered, bubblewrap, python, wanted, _run)
             if found.mode is None:
                 assert found.obstacle is not None
                 reason, remedy = found.obstacle.reason, found.obstacle.remedy
                 raise NamespacesForbidden(f"no filtered network can be made here ({reason}): {remedy}")
-            if found.obstacle is not None:
+            if found.obstacle is not None and self.filtered is not found.mode:
                 reason, remedy = found.obstacle.reason, found.obstacle.remedy
                 log.warning("filtered networks have the proxy form", reason=reason, remedy=remedy)
-            self._mode = launcher, found.mode
-        return self._mode[1]
+            until = math.inf if found.obstacle is None else trio.current_time() + _FALLBACK_S
+            self._form = _Form(launcher, found.mode, until)
+        return self._form.mode
+
+
+async def _look(look: Callable[A, T], *given: A.args, **named: A.kwargs) -> T:
+    """Have a look taken in a thread; raises `SandboxFailed` where it was cut short, and the next one tries again."""
+    try:
+        return await trio.to_thread.run_sync(partial(look, *given, **named))
+    except host.LookCutShort as problem:
+        raise SandboxFailed(f"nobody knows which sandboxes can be made here: {problem}; try again") from problem
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

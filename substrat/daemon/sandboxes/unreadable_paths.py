@@ -129,12 +129,14 @@ class UnreadablePaths:
         try:
             done = await helper.run(command, {}, seconds=_PATIENCE)
         except (OSError, trio.TooSlowError) as problem:
-            raise SandboxFailed(f"what others can't read {where} can't be listed: {problem!r}") from None
+            raise SandboxFailed(f"what others can't read {where} can't be listed: {problem!r}") from host.LookCutShort()
         if done.returncode == unreadable.TOO_MUCH:
             raise SandboxFailed(
                 f"there is too much {where} to look for files that others can't read: move what isn't the system's out"
             )
         if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            raise SandboxFailed(f"what others can't read {where} can't be listed: {said}; run it again")
+            errors = done.stderr.decode("utf-8", "replace").strip()
+            how = host.cut_short(program, done.returncode, errors)
+            said = f"what others can't read {where} can't be listed: {how or errors.rpartition(chr(10))[2]}; run it again"
+            raise SandboxFailed(said) from host.LookCutShort() if how is not None else None
         return [os.fsdecode(path) for path in done.stdout.split(b"\0") if path]

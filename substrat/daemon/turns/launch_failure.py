@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from sandbox import host
 from substrat.core.programs import failures
 from substrat.daemon.kernel import descriptors
 from substrat.daemon.sandboxes.sources import SourceGone
@@ -39,6 +40,9 @@ def shortage(problem: Exception) -> Shortage | None:
     for found in _behind(problem):
         if isinstance(found, DescriptorsUsedUp):
             return Shortage(failures.DESCRIPTORS_USED_UP, found.message)
+        if isinstance(found, host.LookCutShort):
+            said = problem.message if isinstance(problem, SubstratError) else str(found)
+            return Shortage(failures.look_cut_short(said), said)
         if isinstance(found, SourceGone):
             return Shortage(failures.replaced_at_start(found.message), found.message)
         if isinstance(found, OSError) and descriptors.is_short(found):

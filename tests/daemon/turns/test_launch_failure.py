@@ -5,11 +5,14 @@ import os
 
 import pytest
 
+from sandbox import host, unreadable
 from substrat.core.programs import failures
 from substrat.daemon.kernel.inotify import WatchesUsedUp
 from substrat.daemon.sandboxes.sources import SourceGone
+from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
 from substrat.daemon.turns import launch_failure
 from substrat.errors import DescriptorsUsedUp, SandboxFailed, StorageFailed
+from tests.support.optional import present
 
 
 def hidden(problem):
@@ -43,6 +46,7 @@ SHORTAGES = {
     "said": (DescriptorsUsedUp("none is left"), failures.DESCRIPTORS_USED_UP, "none is left"),
     "room": (failed(errno.ENOSPC), failures.DISK_FULL, ""),
     "room, said": (StorageFailed("make room"), failures.DISK_FULL, "make room"),
+    "a look": (host.LookCutShort("killed"), failures.look_cut_short("the sandbox failed"), "the sandbox failed"),
     "removed": (SourceGone("it is gone"), failures.replaced_at_start("it is gone"), "it is gone"),
 }
 OTHERS = {
@@ -64,3 +68,12 @@ def test_a_shortage_is_found(inside, name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_failure_is_no_shortage(name):
     assert launch_failure.shortage(hidden(OTHERS[name])) is None
+
+
+async def test_a_list_of_unreadable_paths_that_was_killed_is_made_again(tmp_path, monkeypatch):
+    program = tmp_path / "program"
+    program.write_text("import os\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setattr(unreadable, "__file__", str(program))
+    with pytest.raises(SandboxFailed, match="was ended by a signal") as found:
+        await UnreadablePaths(str(tmp_path / "note")).paths()
+    assert present(launch_failure.shortage(found.value)).failure.name == "look-cut-short"

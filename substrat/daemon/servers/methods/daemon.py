@@ -70,6 +70,7 @@ class DaemonStatus(OperatorRequest, frozen=True):
             "agents": len(registry.agents),
             "running": registry.running,
             "network": registry.config.sandbox.network.value,
+            "filtered": mode.value if (mode := services.sandboxes.preparer.machine.filtered) is not None else None,
             "waiting_for": services.families.queue.closed,
             "cgroups": sorted(services.sandboxes.cgroups.controllers) if services.sandboxes.cgroups.are_there else None,
             "damaged": registry.store.damaged_agents(),
