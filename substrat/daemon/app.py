@@ -43,7 +43,7 @@ from substrat.daemon.servers.agent_tools import AgentTools
 from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
-from substrat.daemon.state import backup, damaged_files, own_files, quarantine, reserve
+from substrat.daemon.state import backup, damaged_files, own_files, quarantine, reserve, soundness
 from substrat.daemon.state.database import StateDamaged, bytes_to_check, damaged_state
 from substrat.daemon.state.events import DaemonEvent, Journal
 from substrat.daemon.state.store import Store
@@ -109,6 +109,7 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
         StateUnusable: the state can't be used.
     """
     layout, notifier = settings.layout, Notifier(settings.environ)
+    damage: StateDamaged | None = None
     limits.prepare_daemon()
     _prepare_directories(layout)
     with (
@@ -138,11 +139,16 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             await nursery.start(OperatorServer(services).serve, listener)
             nursery.start_soon(notifier.feed_watchdog)
             _say_ready(notifier, registry, layout)
+            damage = await soundness.check(store)
+            if damage is not None:
+                services.stop()
         points.at("daemon to be stopped")
         notifier.send("STOPPING=1")
         if held is None:
             _remove_socket(layout.runtime)
         log.info("stopped", turns_going_on=registry.running)
+        if damage is not None:
+            raise damage
 
 
 def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Timer, nursery: trio.Nursery) -> Services:
@@ -304,7 +310,8 @@ def _opened_store(settings: DaemonSettings, now: Callable[[], float], notifier: 
         notifier.extend_start(_USUAL_START_SECONDS + checked / _CHECKED_PER_SECOND)
 
     try:
-        store = _checked_store(path, settings.layout)
+        # Before a damaged database is set aside, all of it must be looked at.
+        store = _checked_store(path, settings.layout, puts_off=not settings.begin_anew)
     except StateDamaged as problem:
         if not settings.begin_anew:
             raise
@@ -317,7 +324,7 @@ def _opened_store(settings: DaemonSettings, now: Callable[[], float], notifier: 
         log.error("damaged state set aside", reason=problem.message, kept=kept, gone_back=gone_back)  # noqa: TRY400
         store = Store(path, reserve.SIZE)
     if (seconds := time.monotonic() - began) > _WORTH_TELLING:
-        log.info("database opened", bytes_checked=checked, seconds=round(seconds, 1))
+        log.info("database opened", bytes=checked, seconds=round(seconds, 1))
     try:
         _set_aside_damaged_agents(store, settings.layout, now())
         yield store
@@ -325,7 +332,7 @@ def _opened_store(settings: DaemonSettings, now: Callable[[], float], notifier: 
         store.close()
 
 
-def _checked_store(path: str, layout: Layout) -> Store:
+def _checked_store(path: str, layout: Layout, *, puts_off: bool) -> Store:
     """Open the database; a missing or empty one where there are agents, or a log, is one that was lost."""
     if os.path.lexists(path) and not os.path.isfile(path):
         raise damaged_state(path, "it isn't a file")
@@ -340,7 +347,7 @@ def _checked_store(path: str, layout: Layout) -> Store:
         if os.path.exists(path + "-wal") and os.path.getsize(path + "-wal"):
             raise damaged_state(path, f"it is {how}, and there is a log beside it, substrat.db-wal")
     try:
-        return Store(path, reserve.SIZE, may_be_new=not has_agents)
+        return Store(path, reserve.SIZE, may_be_new=not has_agents, puts_off=puts_off)
     except StateDamaged:
         raise
     except StateUnusable as problem:

@@ -1,5 +1,6 @@
 """Damaged files and records are told and set aside; one agent's damage stops neither the daemon nor the others."""
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -12,6 +13,7 @@ import pytest
 
 from substrat.daemon.state import backup
 from substrat.daemon.state.schema import SCHEMA_VERSION
+from tests.support.waiting import PATIENCE
 
 
 def held_and_killed(daemon, before=""):
@@ -298,6 +300,31 @@ def test_a_damaged_database_is_refused_until_a_person_says_so(daemon):
     daemon.ok("spawn", "anna", "-w", work, "--adopt", session)
     done = daemon.ctl("send", "anna", "/recall", "--wait", "--json")
     assert "remember me" in done.out
+
+
+def test_damaged_events_of_a_big_database_stop_the_daemon_that_has_begun_and_refuse_the_next(daemon):
+    """The daemon before was killed; the check of so many events is made once the new one is ready."""
+    daemon.start()
+    work = daemon.workspace()
+    daemon.spawn("anna", work, "/say hi")
+    daemon.stop()
+    path = daemon.state / "substrat.db"
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        add = "INSERT INTO events (agent, time, kind, text) VALUES ('a', 0, 'assistant', ?)"
+        db.executemany(add, [("x" * (1 << 20),)] * 270)
+        (page,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'events_of_agent'").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096 + 8)
+        file.write(b"\xff" * 8)
+    Path(f"{path}-wal").touch()
+    process = daemon.launch()
+    assert process.wait(PATIENCE) == 1
+    said = process.log.read_text()
+    assert said.index("ready") < said.index("database checked") < said.index("`substratd --set-aside-damaged-state")
+    code, said = daemon.refused()
+    assert (code, len(said.splitlines())) == (1, 1), said
+    daemon.start(arguments=["--set-aside-damaged-state"])
+    assert daemon.ok("ls") == []
 
 
 def test_a_damaged_database_is_gone_back_from_to_its_copy(daemon):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shlex
 import sqlite3
 from contextlib import contextmanager, suppress
@@ -17,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from substrat.daemon.state import backup
+from substrat.daemon.state import backup, quickcheck
 from substrat.daemon.state import reserve as reserves
 from substrat.daemon.state.columns import MAX_NUMBER
 from substrat.daemon.state.layout import copy_of
@@ -36,7 +35,10 @@ R = TypeVar("R")
 _QUICKLY_CHECKED = 256 * 1024 * 1024
 """Bytes; looking at as many takes some 0.2 s."""
 _DAMAGE_CODES = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_ROW_DAMAGE = re.compile(r"[\w-]+ value in |CHECK constraint failed")
+_SOUND, _UNCHECKED, _DAMAGED = 0, 1, 2
+"""What a database's `application_id` says: a check of it is due, or has found damage."""
+_APPLICATION_ID = slice(68, 72)
+"""The bytes of the file that hold it (sqlite.org/fileformat.html)."""
 
 
 class StateDamaged(StateUnusable):
@@ -52,12 +54,21 @@ class Database:
         without_index: keep the index of SQLite's log in memory, so that opening needs no room on a full disk; no
             other process can read the database then (sqlite.org/wal.html, "Use of WAL Without Shared-Memory").
         may_be_new: whether a file with nothing in it is a new one, and no damaged one.
+        puts_off: whether the check of a big one's events is left to `soundness.check`.
 
     Raises:
         StateUnusable: the file is no database of ours, is damaged, or was written by a newer version.
     """
 
-    def __init__(self, path: str, reserve: int = 0, *, without_index: bool = False, may_be_new: bool = True) -> None:
+    def __init__(
+        self,
+        path: str,
+        reserve: int = 0,
+        *,
+        without_index: bool = False,
+        may_be_new: bool = True,
+        puts_off: bool = False,
+    ) -> None:
         self.path = path
         self._in_transaction = False
         self.reserve: Reserve | None = None
@@ -65,7 +76,7 @@ class Database:
         try:
             if not without_index:
                 _refuse_newer(path)
-            suspicious = bytes_to_check(path) > 0
+            unchecked = bytes_to_check(path)
             if reserve:
                 reserves.take_over(path)
             # SQLite gives the mode of this file to those it makes beside it.
@@ -81,8 +92,8 @@ class Database:
             self._db.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
-            if suspicious:
-                self._check()
+            if unchecked:
+                self._check(puts_off=puts_off and unchecked > _QUICKLY_CHECKED)
             self._migrate(may_be_new=may_be_new)
             self._check_numbers()
             if reserve:
@@ -100,12 +111,31 @@ class Database:
         if self.reserve is not None:
             self.reserve.close()
 
-    def _check(self) -> None:
-        """Look for damage in the file's structure; `quarantine` looks for unknown values in rows."""
-        found = [row[0] for row in self._db.execute("PRAGMA quick_check(100)")]
-        damage = [text for text in found if text != "ok" and not _ROW_DAMAGE.match(text)]
-        if damage:
-            raise damaged_state(self.path, damage[0].replace("\n", " "))
+    def _check(self, *, puts_off: bool) -> None:
+        """Look for damage in the file's structure; `quarantine` looks for unknown values in rows.
+
+        No check is put off after one that has found damage, nor before a migration, which rewrites events.
+        """
+        ids = (self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+        state, version = ids
+        puts_off = puts_off and state != _DAMAGED and version == SCHEMA_VERSION
+        if (damage := next(quickcheck.damage(self._db, "events" if puts_off else None), None)) is not None:
+            raise damaged_state(self.path, damage.replace("\n", " "))
+        self._note(_UNCHECKED if puts_off else _SOUND)
+
+    def _note(self, state: int) -> None:
+        if self._db.execute("PRAGMA application_id").fetchone()[0] != state:
+            self._db.execute(f"PRAGMA application_id={state}")
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether the check of the events was put off."""
+        return bool(self._db.execute("PRAGMA application_id").fetchone()[0] == _UNCHECKED)
+
+    def note_checked(self, *, is_damaged: bool) -> None:
+        """Note what the check that was put off has found; where that can't be written, the next start checks again."""
+        with suppress(sqlite3.Error):
+            self._note(_DAMAGED if is_damaged else _SOUND)
 
     def _check_numbers(self) -> None:
         """Refuse a database in which no number follows the last one given to a row (sqlite.org/autoinc.html)."""
@@ -244,9 +274,11 @@ def bytes_to_check(path: str) -> int:
     real = os.path.realpath(path)
     try:
         size = os.path.getsize(real)
+        with open(real, "rb") as file:
+            state = file.read(_APPLICATION_ID.stop)[_APPLICATION_ID]
     except OSError:  # what it means is said when it is opened
         return 0
-    return size if size <= _QUICKLY_CHECKED or os.path.exists(real + "-wal") else 0
+    return size if size <= _QUICKLY_CHECKED or any(state) or os.path.exists(real + "-wal") else 0
 
 
 def _refuse_newer(path: str) -> None:
