@@ -367,6 +367,7 @@ class StatusObject(TypedDict):
     agents: int
     running: int
     network: str
+    filtered: Literal["transparent", "proxy"] | None
     waiting_for: str | None
     cgroups: list[str] | None
     damaged: int
