@@ -15,9 +15,9 @@ assert found.loader is not None
 found.loader.exec_module(size)
 
 ROOMS: dict[str, int] = {
-    "benchmarks": 3240,
+    "benchmarks": 3290,
     "mcp_server": 820,
-    "sandbox": 1660,
+    "sandbox": 1690,
     "substrat": 1090,
     "substrat/cli": 5670,
     "substrat/client": 570,
@@ -27,19 +27,19 @@ ROOMS: dict[str, int] = {
     "substrat/core/families": 370,
     "substrat/core/netfilter": 760,
     "substrat/core/programs": 1920,
-    "substrat/core/workspaces": 1680,
+    "substrat/core/workspaces": 1740,
     "substrat/cursor_api": 1430,
-    "substrat/daemon": 600,
-    "substrat/daemon/agents": 2520,
+    "substrat/daemon": 610,
+    "substrat/daemon/agents": 2580,
     "substrat/daemon/chats": 320,
     "substrat/daemon/clones": 3890,
     "substrat/daemon/families": 2050,
     "substrat/daemon/kernel": 1790,
     "substrat/daemon/network": 950,
-    "substrat/daemon/sandboxes": 2130,
+    "substrat/daemon/sandboxes": 2160,
     "substrat/daemon/servers": 2260,
-    "substrat/daemon/state": 2990,
-    "substrat/daemon/turns": 2460,
+    "substrat/daemon/state": 3070,
+    "substrat/daemon/turns": 2470,
     "substrat/daemon/workspaces": 2140,
     "substrat/demo": 360,
     "substrat/inside": 1880,
@@ -47,7 +47,7 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 1960,
     "substrat/web": 980,
     "substrat/web/page": 2460,
-    "tests": 53700,
+    "tests": 53910,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480
