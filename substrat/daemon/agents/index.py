@@ -5,6 +5,7 @@ Each question costs the same with ten agents and with ten thousand, because a tu
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 from substrat.core.agents.lifecycle import Phase
@@ -30,6 +31,8 @@ class Index:
 
     def __init__(self, agents: Iterable[Agent]) -> None:
         self.agents: dict[str, Agent] = {}
+        self._numbers = count()
+        self._age: dict[str, int] = {}
         self._names: dict[str, tuple[str, ...]] = {}
         self._children: dict[str | None, dict[str, None]] = {}
         self._phases: dict[Phase, dict[str, None]] = {phase: {} for phase in Phase}
@@ -57,8 +60,9 @@ class Index:
         return [self.agents[child] for child in self._children.get(agent, ())]
 
     def in_phases(self, phases: Collection[Phase]) -> list[Agent]:
-        """Return the agents in some phases."""
-        return [self.agents[agent] for phase in phases for agent in self._phases[phase]]
+        """Return the agents in some phases, the oldest first."""
+        found = [agent for phase in phases for agent in self._phases[phase]]
+        return [self.agents[agent] for agent in sorted(found, key=self._age.__getitem__)]
 
     def of_turn(self, turn: str) -> str | None:
         """Return the id of the agent of a turn that hasn't ended."""
@@ -97,6 +101,7 @@ class Index:
     def drop(self, agent_id: str) -> None:
         """Forget an agent."""
         self._leave(self.agents.pop(agent_id), None)
+        del self._age[agent_id]
         self._children.pop(agent_id, None)
         self.claims.drop(agent_id)
         self.left.drop(agent_id)
@@ -115,6 +120,8 @@ class Index:
         claims.put(agent.id, self.claim(agent))
 
     def _enter(self, agent: Agent) -> None:
+        if agent.id not in self._age:
+            self._age[agent.id] = next(self._numbers)
         self.agents[agent.id] = agent
         for name in _names(agent):
             if agent.id not in self._names.get(name, ()):

@@ -40,6 +40,7 @@ def answers(index):
         "like": {name: {agent.id for agent in index.like(name)} for name in NAMES},
         "children": {agent: {one.id for one in index.children(agent)} for agent in IDS},
         "phases": {phase: {agent.id for agent in index.in_phases([phase])} for phase in Phase},
+        "oldest first": [agent.id for agent in index.in_phases(Phase)] == list(index.agents),
         "turns": {agent + number: index.of_turn(agent + number) for agent in IDS for number in "12"},
         "sessions": {agent + number: index.of_session(agent + number) for agent in IDS for number in "12"},
         "places": {place: {agent.id for agent in index.meeting([place])} for place in (*PLACES, "/x/.git")},
