@@ -103,7 +103,7 @@ class AgentTools:
     async def _tail(self, agent: Agent) -> str:
         """Return the last steps of an agent's transcript, of each and of all together the head and the tail."""
         journal, transcript, steps = self._registry.journal, Transcript(), []
-        cursor, last = journal.start_of(-_TAIL, agent.id), journal.last_cursor
+        cursor, last = await journal.start_of(-_TAIL, agent.id), journal.last_cursor
         while cursor < last and (events := await journal.read(cursor, agent.id, _TAIL)):
             cursor = events[-1].cursor
             for event in events:

@@ -87,11 +87,11 @@ class EventQueries(Database):
         )
         return [readable_event(row) for row in found][::-1]
 
-    def cursor_before_last(self, count: int, agent_id: str | None) -> int:
-        """Return the cursor after which `count` events follow, or 0 when there are fewer."""
-        whose, values = ("agent = ? AND", (agent_id, count)) if agent_id else ("", (count,))
-        before = f"SELECT cursor FROM events WHERE {whose} {_SHOWN} ORDER BY cursor DESC LIMIT 1 OFFSET ?"  # noqa: S608
-        return self._value(before, *values) or 0
+    def cursor_back(self, cursor: int, count: int, agent_id: str | None) -> int:
+        """Return the cursor of the last but `count` event before a cursor, or 0 when there are fewer; it reads them all."""
+        whose, values = ("agent = ? AND", (agent_id, cursor, count)) if agent_id else ("", (cursor, count))
+        back = f"SELECT cursor FROM events WHERE {whose} cursor < ? AND {_SHOWN} ORDER BY cursor DESC LIMIT 1 OFFSET ? - 1"  # noqa: S608
+        return self._value(back, *values) or 0
 
     def last_line_at(self, agent_id: str) -> float | None:
         """Return when an agent's last line came for which `program.gets_further` holds, in seconds since the epoch."""

@@ -44,6 +44,8 @@ _MOST_SAID = 16 * 1024 * 1024
 """Bytes of a turn's lines that are read on the loop for its text: some tens of milliseconds at the turn's end."""
 _PAGE_BYTES = 8 * 1024 * 1024
 """Bytes after which a page ends: one answer must not take the memory of the daemon or its client."""
+_COUNTED = 4096
+"""Events counted back without letting others have their turn: SQLite takes a millisecond or two for as many."""
 SLICE_EVENTS = 64
 """Events read back without letting others have their turn: some 20 µs each, so a slice takes one to two milliseconds."""
 SLICE_BYTES = 64 * 1024
@@ -270,7 +272,7 @@ class Journal:
             return found
         return self._from_disk(self._store.events_after(cursor, agent, limit))
 
-    def start_of(self, since: int | None, agent: str | None, journal: str | None = None) -> int:
+    async def start_of(self, since: int | None, agent: str | None, journal: str | None = None) -> int:
         """Translate a client's `since`: None is now, negative counts from the end.
 
         Args:
@@ -288,7 +290,14 @@ class Journal:
             return self.last_cursor
         if since > self.last_cursor:
             raise CursorUnknown(f"the journal {self.id} has no cursor {since}: {newest}")
-        return since if since >= 0 else self._store.cursor_before_last(-since, agent)
+        if since >= 0:
+            return since
+        cursor, left = self.last_cursor + 1, 1 - since
+        while cursor and left:
+            step = min(left, _COUNTED)
+            cursor, left = self._store.cursor_back(cursor, step, agent), left - step
+            await trio.lowlevel.checkpoint()
+        return cursor
 
     def said(self, agent: str, turn: str, after: int = 0) -> list[str]:
         """Return an agent's text in a turn after a cursor, segment by segment: in some dialects the result lacks it."""

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import os
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -210,16 +211,16 @@ def test_an_event_with_its_line(bench, data):
 # Where to begin
 
 
-def test_the_start_is_now_or_a_cursor_or_counted_from_the_end(bench):
+async def test_the_start_is_now_or_a_cursor_or_counted_from_the_end_piece_by_piece(bench, monkeypatch):
+    monkeypatch.setattr(journal_module, "_COUNTED", 2)
     bench.record("one", "two", "three")
     bench.record("other", agent="b")
-    journal = bench.journal
-    assert journal.start_of(None, None) == journal.last_cursor
-    assert journal.start_of(0, None) == 0
-    assert journal.start_of(2, "a") == 2
-    assert [e["text"] for e in shown(read_all(journal, journal.start_of(-2, None)))] == ["three", "other"]
-    assert [e["text"] for e in shown(read_all(journal, journal.start_of(-2, "a"), "a"))] == ["two", "three"]
-    assert len(read_all(journal, journal.start_of(-100, None))) == 4
+    journal, back = bench.journal, Mock(wraps=bench.store.cursor_back)
+    monkeypatch.setattr(bench.store, "cursor_back", back)
+    assert [await journal.start_of(since, None) for since in (None, 0, 2)] == [journal.last_cursor, 0, 2]
+    for since, agent, texts in ((-2, None, "three other"), (-2, "a", "two three"), (-9, None, "one two three other")):
+        assert [e["text"] for e in shown(read_all(journal, await journal.start_of(since, agent), agent))] == texts.split()
+    assert max(call.args[1] for call in back.call_args_list) == 2
     assert bench.journal.page(10**9, None) == bench.again().page(10**9, None) == [], "of the future"
 
 

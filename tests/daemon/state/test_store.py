@@ -163,14 +163,6 @@ def test_cursors_are_never_used_again(store):
         assert store.add_events([event("b")])[0].cursor == last + 1
 
 
-@pytest.mark.parametrize(("count", "agent", "left"), [(1, None, 1), (3, None, 3), (9, None, 5), (1, "a", 1), (2, "a", 2)])
-def test_counting_from_the_end(store, count, agent, left):
-    with store.transaction():
-        store.add_events([event(name) for name in "ababa"])
-    cursor = store.cursor_before_last(count, agent)
-    assert len(store.events_after(cursor, agent, 100)) == left
-
-
 def steps(store, question):
     """How much SQLite does for a question, in hundreds of its steps."""
     count = 0

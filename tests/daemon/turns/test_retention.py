@@ -261,7 +261,7 @@ async def test_a_removed_agents_events_are_hidden_at_once_and_deleted_piece_by_p
     yard.agents.supervisor.remove("anna")
     assert {row.agent for row in store.events_after(0, None, 10_000)} == {yard.agents.agent("bob").id}
     assert store.events_after(0, anna, 10_000) == [], "a client that follows anna alone is still there"
-    assert store.cursor_before_last(1, anna) == 0
+    assert store.cursor_back(10_000, 1, anna) == 0
     with yard.agents.registry.change("clone kept") as change:
         change.record(DaemonEvent(anna, None, "clone:pruned", "removed"))
     yard.restart()

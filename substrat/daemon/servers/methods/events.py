@@ -40,7 +40,7 @@ class EventsRead(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         journal, agent = services.registry.journal, _agent_id(services, self.agent)
-        cursor = journal.start_of(self.since, agent, self.journal)
+        cursor = await journal.start_of(self.since, agent, self.journal)
         limit = max(1, min(MAX_PAGE, self.limit))
         events = await journal.read(cursor, agent, limit, slices.PAGE_BYTES, lines=self.lines)
         cursor = events[-1].cursor if events else cursor
@@ -78,7 +78,7 @@ class EventsSubscribe(OperatorRequest, frozen=True):
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
         journal, agent = services.registry.journal, _agent_id(services, self.agent)
-        start = journal.start_of(self.since, agent, self.journal)
+        start = await journal.start_of(self.since, agent, self.journal)
         number = connection.subscribe(lambda number: _follow(connection, number, journal, start, agent, lines=self.lines))
         return {"subscription": number, "cursor": start, "journal": journal.id}
 
