@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from substrat.protocol.objects import (
         AgentAfterTurnObject,
         AgentObject,
+        AgentUsageObject,
         CauseObject,
         CheckObject,
         EventObject,
@@ -96,9 +97,9 @@ class Client(Connection):
         )  # fmt: skip
         return cast("SpawnedAgentObject", found)
 
-    async def agents(self) -> list[AgentObject]:
-        """Return all agent objects, oldest first (`agent.list`)."""
-        return cast("list[AgentObject]", await self.call("agent.list"))
+    async def agents(self, after: str | None = None, limit: int | None = None) -> list[AgentObject]:
+        """Return agent objects, oldest first: all, or at most `limit` of those after one (`agent.list`)."""
+        return cast("list[AgentObject]", await self.call("agent.list", after=after, limit=limit))
 
     async def show(self, agent: str) -> WholeAgentObject:
         """Return one agent object, whole (`agent.show`)."""
@@ -223,13 +224,18 @@ class Client(Connection):
         """Note that a person has seen findings, by default all reasons for attention (`agent.accept`)."""
         return cast("AgentObject", await self.call("agent.accept", agent=agent, what=list(numbers) or None))
 
-    async def turns(self, agent: str, after: int = 0) -> list[TurnObject]:
+    async def turns(self, agent: str, after: int = 0, limit: int | None = None) -> list[TurnObject]:
         """Return a page of an agent's turn objects after a number; an empty page is the end (`agent.turns`)."""
-        return cast("list[TurnObject]", cast("Object", await self.call("agent.turns", agent=agent, after=after))["turns"])
+        page = cast("Object", await self.call("agent.turns", agent=agent, after=after, limit=limit))
+        return cast("list[TurnObject]", page["turns"])
 
     async def usage(self, agent: str) -> UsageObject:
         """Return the tokens of an agent's turns, and of its family's (`agent.usage`)."""
         return cast("UsageObject", await self.call("agent.usage", agent=agent))
+
+    async def usages(self, after: str | None = None, limit: int | None = None) -> list[AgentUsageObject]:
+        """Return a page of agents' tokens after one; fewer than `limit` (1,000) are the end (`usage.list`)."""
+        return cast("list[AgentUsageObject]", await self.call("usage.list", after=after, limit=limit))
 
     async def why(self, agent: str) -> CauseObject:
         """Return the events that led to the agent's newest turn (`agent.why`)."""

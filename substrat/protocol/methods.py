@@ -22,6 +22,7 @@ METHODS = (
     "agent.exec",
     "agent.turns",
     "agent.usage",
+    "usage.list",
     "agent.network",
     "agent.accept",
     "agent.rename",

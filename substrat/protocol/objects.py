@@ -186,6 +186,13 @@ class UsageObject(TypedDict):
     family: FamilyUsageObject
 
 
+class AgentUsageObject(UsageObject):
+    """Tokens of an agent's turns, with its id and its name."""
+
+    agent: str
+    name: str
+
+
 class SessionObject(TypedDict):
     """A chat of a workspace."""
 

@@ -41,6 +41,10 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     },
     "agent.list": {
         "fields": ("strings", False, "the members each object is to have; default: all. A name that is none of an agent object's fails with `InvalidParams`. Only here there are `heard_at` too, when a running turn last had an event, null for any other agent; and `together`, whether it was suspended with all others rather than by its name"),
+        "names": ("strings", False, "only these agents, by name or id; those that there aren't are left out; default: all"),
+        "family": ("boolean", False, "whether those that descend from `names` are listed too"),
+        "after": ("string", False, "the name or the id of the agent to read on after; default: the beginning"),
+        "limit": ("integer", False, "how many at most, at least 1; default: all, because an array doesn't say that there are more"),
     },
     "agent.show": {
         "agent": ("string", True, "the agent's name or id"),
@@ -86,9 +90,14 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     "agent.turns": {
         "agent": ("string", True, "the agent's name or id"),
         "after": ("integer", False, "the number of the turn to read after; default: 0, the beginning"),
+        "limit": ("integer", False, "how many at most, from 1 to 100; default: 100; a number outside counts as the nearest"),
     },
     "agent.usage": {
         "agent": ("string", True, "the agent's name or id"),
+    },
+    "usage.list": {
+        "after": ("string", False, "the name or the id of the agent to read on after; default: the beginning"),
+        "limit": ("integer", False, "how many at most, from 1 to 1000; default: 1000; a number outside counts as the nearest"),
     },
     "agent.network": {
         "agent": ("string", True, "the agent's name or id"),

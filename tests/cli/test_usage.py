@@ -1,7 +1,9 @@
 """`usage`: tokens of each agent, of its family, and of all."""
 
+from substrat.cli.verbs import usage
 
-def test_numbers_stand_below_each_other_and_are_added_up(ctl, fake, agent):
+
+def test_numbers_stand_below_each_other_and_are_added_up(ctl, fake, monkeypatch):
     used = {
         "a": {"turns": 12, "usage": {"inputTokens": 15043, "outputTokens": 7}, "family": {"agents": 1}},
         "b": {
@@ -9,8 +11,13 @@ def test_numbers_stand_below_each_other_and_are_added_up(ctl, fake, agent):
             "family": {"agents": 3, "turns": 4, "usage": {"inputTokens": 80, "outputTokens": 2000}},
         },
     }  # fmt: skip
-    agents = [agent(id="a", name="anna"), agent(id="b", name="boss")]
-    fake({"agent.list": agents, "agent.usage": lambda params: used[params["agent"]]})
+    pages = {
+        None: [{"agent": "a", "name": "anna", **used["a"]}],
+        "a": [{"agent": "b", "name": "boss", **used["b"]}],
+        "b": [],
+    }
+    monkeypatch.setattr(usage, "_PAGE", 1)
+    fake({"usage.list": lambda params: pages[params.get("after")]})
     assert ctl("usage").out.splitlines() == [
         "NAME            TURNS  INPUT  OUTPUT  CACHE READ  CACHE WRITE",
         "anna               12  15043       7           -            -",

@@ -15,6 +15,7 @@ TABLES = [
     ("### The finding object", objects.FindingObject),
     ("### The turn object", objects.TurnObject),
     ("### `agent.usage`", objects.UsageObject),
+    ("### `usage.list`", objects.AgentUsageObject),
     ("### `session.list`", objects.SessionObject),
     ("### `inbox.show`", objects.InboxItemObject),
     ("### `daemon.status`", objects.StatusObject),

@@ -22,37 +22,51 @@ COMMAND = Command(
         f"{many.JSON_NOTE}"
     ),
 )
+_PAGE = 1000
+"""Agents that are asked for at once: as many as the daemon gives."""
 _COUNTS = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
 
 
 def run(arguments: Arguments) -> int:
     """Print the table, or one agent's numbers, and return the exit status."""
     with Connection() as connection:
-        if arguments.words:
-            agents, status = many.ask_objects(connection, "agent.show", arguments.words)
-        else:
-            agents, status = connection.call_list("agent.list", fields=["id", "name"]), errors.DONE
-        used = connection.each([("agent.usage", {"agent": str(agent["id"])}) for agent in agents])
-    known = [(agent, usage) for agent, usage in zip(agents, used, strict=True) if isinstance(usage, dict)]
-    # Without names, an agent that was removed meanwhile is left out.
-    failed = [one for one in used if arguments.words or not isinstance(one, errors.NotFound)]
-    status = status or many.settle(failed)[1]
+        found, status = _named(connection, arguments.words) if arguments.words else (_all(connection), errors.DONE)
     if arguments.json:
-        documents = [{"agent": agent["id"], "name": agent["name"], **usage} for agent, usage in known]
-        many.put_json(arguments, documents, status)
+        many.put_json(arguments, found, status)
         return status
     rows = []
-    for agent, usage in known:
-        name, family = output.text_of(agent["name"]), usage.get("family", {})
+    for usage in found:
+        name, family = output.text_of(usage["name"]), usage.get("family", {})
         rows.append(_row(name, usage))
         if family.get("agents", 1) > 1:
             rows.append(_row(f"{name} and its {family['agents'] - 1}", family))
-    if len(known) > 1:
-        rows.append(_row(f"all {len(known)}", _sum([usage for _, usage in known])))
+    if len(found) > 1:
+        rows.append(_row(f"all {len(found)}", _sum(found)))
     titles = ("NAME", "TURNS", "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE")
     shown = output.cut(titles, rows, output.terminal_width(sys.stdout), {"NAME": 20})
     sys.stdout.write(output.table(titles, shown, colour=output.has_colour(sys.stdout), numbers=titles[1:]))
     return status
+
+
+def _named(connection: Connection, names: list[str]) -> tuple[list[dict[str, Any]], int]:
+    agents, status = many.ask_objects(connection, "agent.show", names)
+    used = connection.each([("agent.usage", {"agent": str(agent["id"])}) for agent in agents])
+    known = [
+        {"agent": agent["id"], "name": agent["name"], **usage}
+        for agent, usage in zip(agents, used, strict=True)
+        if isinstance(usage, dict)
+    ]
+    return known, status or many.settle(used)[1]
+
+
+def _all(connection: Connection) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while len(found) % _PAGE == 0:
+        page = connection.call_list("usage.list", after=found[-1]["agent"] if found else None, limit=_PAGE)
+        if not page:
+            break
+        found += page
+    return found
 
 
 def _sum(used: list[dict[str, Any]]) -> dict[str, object]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import structlog
@@ -99,6 +100,22 @@ class Registry:
         """Every agent as last committed, oldest first, without its turn's result and usage, which only the store holds."""
         return self.index.agents.values()
 
+    def page(self, after: str | None, limit: int | None, among: Collection[str] | None = None) -> list[Agent]:
+        """Return agents as last committed, oldest first.
+
+        Args:
+            after: the name or id of the one before the first; None: it begins with the oldest.
+            limit: how many at most; None: all.
+            among: the ids of those that may be in it; None: all.
+
+        Raises:
+            NotFound: there is no agent `after`.
+        """
+        rest, last = iter(self._agents.values()), self.find(after).id if after is not None else None
+        if last is not None:
+            next(agent for agent in rest if agent.id == last)
+        return list(islice((agent for agent in rest if among is None or agent.id in among), limit))
+
     @property
     def running(self) -> int:
         """How many turns are running, as last committed."""
@@ -174,10 +191,14 @@ class Registry:
         Raises:
             NotFound: there is none.
         """
-        agent = self.get(self._id_of(name) or name)
+        agent = self.named(name)
         if agent is None:
             raise NotFound(f"there is no agent {name!r}: `substratctl ls` shows those there are")
         return agent
+
+    def named(self, name: str) -> Agent | None:
+        """Return the agent with a name or an id, as the change under way has left it; None: there is none."""
+        return self.get(self._id_of(name) or name)
 
     def get(self, agent_id: str | None) -> Agent | None:
         """Return the agent with an id, as the change under way has left it, or None."""

@@ -4,12 +4,14 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import trio
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import Finding, Item, ItemKind, Outcome, Turn
 from substrat.daemon.servers import slices
 from substrat.daemon.state.layout import Layout
+from substrat.errors import NotFound
 from substrat.protocol import vocabulary
 from tests.daemon.state.operator_methods import OperatorMethods
 
@@ -102,6 +104,36 @@ async def test_chosen_members_are_those_of_whole_objects(new_agents, new_agent):
     for wanted in (["name"], ["state", "attention"], ["reason", "id", "id"]):
         expected = [{name: agent[name] for name in wanted} for agent in whole]
         assert await asked.ask("agent.list", fields=wanted) == expected
+
+
+async def test_pages_of_agents_and_of_usage_make_up_the_whole(new_agents, new_agent):
+    asked = opened(new_agents, [new_agent() for _ in range(7)])
+    for method, key in (("agent.list", "id"), ("usage.list", "agent")):
+        whole = await asked.ask(method)
+        pages = [await asked.ask(method, limit=3)]
+        while len(pages[-1]) == 3:
+            pages.append(await asked.ask(method, limit=3, after=pages[-1][-1][key]))
+        assert [len(page) for page in pages] == [3, 3, 1]
+        assert [one for page in pages for one in page] == whole
+        assert await asked.ask(method, after=whole[-1]["name"]) == []
+        with pytest.raises(NotFound):
+            await asked.ask(method, after="nobody")
+    assert len(await asked.ask("agent.list", limit=0)) == len(await asked.ask("usage.list", limit=-1)) == 1
+
+
+async def test_a_list_of_names_has_these_and_with_family_their_descendants(new_agents, new_agent):
+    lead, other = new_agent(), new_agent()
+    child = new_agent(parent=lead.id)
+    asked = opened(new_agents, [lead, other, child, new_agent(parent=child.id)])
+
+    async def listed(**params):
+        return [agent["name"] for agent in await asked.ask("agent.list", fields=["name"], **params)]
+
+    everyone = await listed()
+    assert await listed(names=[child.id, lead.name, "nobody"]) == [lead.name, child.name]
+    assert await listed(names=[lead.name], family=True) == [name for name in everyone if name != other.name]
+    assert await listed(names=[lead.name], family=True, after=lead.id, limit=1) == [child.name]
+    assert await listed(names=["nobody"]) == []
 
 
 async def test_a_list_has_no_long_texts(new_agents, new_agent):

@@ -14,13 +14,14 @@ from substrat.core.workspaces import git_leftovers
 from substrat.daemon.families.overview import finding_object
 from substrat.daemon.kernel.files import NoAnswer
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
+from substrat.daemon.servers.methods.request import After, AgentName, Encoded, Integer, OperatorRequest, about
 from substrat.daemon.workspaces import git_places, protected_paths
 from substrat.errors import InvalidParams, SubstratError, WorkspaceUnusable
 from substrat.protocol import vocabulary
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
     from substrat.daemon.state.layout import Layout
@@ -32,7 +33,11 @@ _MAX_SHARES = 100
 
 
 class AgentList(OperatorRequest, frozen=True):
-    """Lists all agents."""
+    """Lists agents.
+
+    A page that has `limit` agents is followed by that after its last one. That one may be removed meanwhile: then it fails
+    with `NotFound`, and the list is read from its beginning.
+    """
 
     method: ClassVar[str] = "agent.list"
 
@@ -44,6 +49,15 @@ class AgentList(OperatorRequest, frozen=True):
             "other agent; and `together`, whether it was suspended with all others rather than by its name"
         ),
     ] = ()
+    names: Annotated[
+        tuple[str, ...], about("only these agents, by name or id; those that there aren't are left out; default: all")
+    ] = ()
+    family: Annotated[bool, about("whether those that descend from `names` are listed too")] = False
+    after: After = None
+    limit: Annotated[
+        Integer | None,
+        about("how many at most, at least 1; default: all, because an array doesn't say that there are more"),
+    ] = None
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         wanted = dict.fromkeys(self.fields)
@@ -51,7 +65,13 @@ class AgentList(OperatorRequest, frozen=True):
         if odd := [name for name in wanted if name not in known]:
             raise InvalidParams(f"agent.list: {odd[0]!r} is no member of an agent object; there are {', '.join(known)}")
         await services.families.targets.look()
-        return await services.objects.encode(tuple(services.registry.agents), wanted)
+        limit = max(1, self.limit) if self.limit is not None else None
+        found = services.registry.page(self.after, limit, self._chosen(services.registry) if self.names else None)
+        return await services.objects.encode(found, wanted)
+
+    def _chosen(self, registry: Registry) -> set[str]:
+        named = [agent for name in self.names if (agent := registry.named(name)) is not None]
+        return {one.id for agent in named for one in (registry.family(agent) if self.family else (agent,))}
 
 
 class AgentShow(OperatorRequest, frozen=True):

@@ -44,6 +44,7 @@ METHODS: tuple[type[OperatorRequest], ...] = (
     turns.AgentExec,
     turns.AgentTurns,
     turns.AgentUsage,
+    turns.UsageList,
     network.AgentNetwork,
     agents.AgentAccept,
     settings.AgentRename,

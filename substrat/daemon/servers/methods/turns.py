@@ -8,12 +8,23 @@ import trio
 
 from substrat.core.agents.usage import Total, together, total
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import AgentName, Encoded, Integer, OperatorRequest, about
+from substrat.daemon.servers.methods.request import (
+    MAX_AGENTS,
+    After,
+    AgentName,
+    Encoded,
+    Integer,
+    OperatorRequest,
+    about,
+)
 from substrat.daemon.servers.objects import turn_object
 from substrat.daemon.turns.exec_caller import ExecRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.registry import Registry
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
     from substrat.daemon.state.store import Store
@@ -54,10 +65,15 @@ class AgentTurns(OperatorRequest, frozen=True):
 
     agent: AgentName
     after: Annotated[Integer, about("the number of the turn to read after; default: 0, the beginning")] = 0
+    limit: Annotated[
+        Integer,
+        about(f"how many at most, from 1 to {_MAX_TURNS}; default: {_MAX_TURNS}; a number outside counts as the nearest"),
+    ] = _MAX_TURNS
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         agent = services.requests.find(self.agent)
-        turns = services.registry.store.turns_after(agent.id, self.after, _MAX_TURNS, slices.PAGE_BYTES)
+        limit = max(1, min(_MAX_TURNS, self.limit))
+        turns = services.registry.store.turns_after(agent.id, self.after, limit, slices.PAGE_BYTES)
         pieces = await slices.encode_list([turn_object(turn)] for turn in turns)
         return Encoded([b'{"turns":', *pieces, b',"after":%d}' % (turns[-1].number if turns else self.after)])
 
@@ -73,15 +89,51 @@ class AgentUsage(OperatorRequest, frozen=True):
     agent: AgentName
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        registry = services.registry
-        members = registry.family(services.requests.find(self.agent))
-        totals = [await _total(registry.store, member) for member in members]
-        return {**totals[0]._asdict(), "family": {"agents": len(members), **together(totals)._asdict()}}
+        (found,) = await _used(services.registry, [services.requests.find(self.agent)])
+        return found
+
+
+class UsageList(OperatorRequest, frozen=True):
+    """Adds up the tokens that agents' turns used, page by page, as `agent.usage` does for one.
+
+    A page that has `limit` agents is followed by that after its last one, as of `agent.list`.
+    """
+
+    method: ClassVar[str] = "usage.list"
+
+    after: After = None
+    limit: Annotated[
+        Integer,
+        about(f"how many at most, from 1 to {MAX_AGENTS}; default: {MAX_AGENTS}; a number outside counts as the nearest"),
+    ] = MAX_AGENTS
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        agents = services.registry.page(self.after, max(1, min(MAX_AGENTS, self.limit)))
+        used = await _used(services.registry, agents)
+        return [{"agent": agent.id, "name": agent.name, **found} for agent, found in zip(agents, used, strict=True)]
+
+
+async def _used(registry: Registry, agents: Sequence[Agent]) -> list[dict[str, object]]:
+    """Return what agents and their families have used; the turns of each are read once."""
+    families = [registry.family(agent) for agent in agents]
+    totals: dict[str, Total] = {}
+    for member in (one for family in families for one in family):
+        if member.id not in totals:
+            totals[member.id] = await _total(registry.store, member)
+    found: list[dict[str, object]] = []
+    for family in families:
+        whole = together(totals[one.id] for one in family) if len(family) > 1 else totals[family[0].id]
+        found.append({**totals[family[0].id]._asdict(), "family": {"agents": len(family), **whole._asdict()}})
+        await trio.lowlevel.checkpoint()
+    return found
 
 
 async def _total(store: Store, agent: Agent) -> Total:
     found, after = Total(0, {}), 0
-    while page := store.usages(agent.id, after, _USAGES):
-        found, after = together([found, total(usage for _, usage in page)]), page[-1][0]
+    while True:
+        page = store.usages(agent.id, after, _USAGES)
         await trio.lowlevel.checkpoint()
-    return found
+        if page:
+            found, after = together([found, total(usage for _, usage in page)]), page[-1][0]
+        if len(page) < _USAGES:
+            return found
