@@ -138,9 +138,14 @@ def _row(socket: str, route: Route) -> Endpoint:
     async def serve(request: Request) -> Response:
         params = await _parameters(request, route)
         async with connected(socket) as client:
-            found = await route.answer(client, route.method, params)
+            found, headers = await route.answer(client, route.method, params), HEADERS
+        if isinstance(found, routes.Page):
+            if found.after is not None:
+                there = request.url.include_query_params(after=found.after)
+                headers = {**HEADERS, "link": f'<{there.path}?{there.query}>; rel="next"'}
+            found = found.content
         content = found if isinstance(found, routes.Encoded) else streams.encode(found)
-        return Response(content, route.status, HEADERS, "application/json")
+        return Response(content, route.status, headers, "application/json")
 
     return serve
 

@@ -36,6 +36,10 @@ _ERROR = {
         }
     },
 }
+_LINK: Object = {
+    "description": '`<PATH>; rel="next"` (RFC 8288), where more may follow: the path of the next page.',
+    "schema": {"type": "string"},
+}
 _FAILURES = {
     "400": "A parameter is wrong, or the body isn't JSON.", "401": "The token is missing or wrong.",
     "403": "Another origin asks, or the server is read-only.", "404": "There is no such thing.",
@@ -80,6 +84,8 @@ def _operation(route: Route, schema: Object) -> Object:
         "parameters": inside,
         "responses": _responses(str(route.status), schema),
     }
+    if "after" in route.parameters:
+        found["responses"][str(route.status)]["headers"] = {"Link": _LINK}
     if route.verb == "GET":
         inside += [_parameter(name, *about, where="query") for name, about in route.parameters.items()]
     else:

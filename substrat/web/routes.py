@@ -7,9 +7,8 @@ members of a JSON object.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-import anyio
 
 from substrat import errors
 from substrat.core.programs.transcript import Transcript, TranscriptDocument
@@ -17,7 +16,8 @@ from substrat.protocol import clone_objects, objects
 from substrat.protocol.parameters import PARAMETERS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from substrat.client import Client
 
@@ -27,6 +27,16 @@ Object = dict[str, object]
 Parameter = tuple[str, bool, str]
 """Its kind, whether it is required, its description."""
 API = "/api/v1"
+MOST_OBJECTS = 1000
+"""Objects of a page: half a megabyte, where they are agents."""
+MOST_EVENTS = 10_000
+"""Events of a page of a transcript, put together in a second or two, in slices."""
+_EVENTS = 64
+"""Events of a slice: as many, with the longest usual lines, are decoded and put together in some milliseconds."""
+_MOST_BYTES = 8 * 1024 * 1024
+"""Characters after which a page of a transcript ends: few events may be long ones."""
+_CHOICE = ("fields", "names", "family")
+"""Parameters of lists by which `ls` chooses."""
 
 
 class Route(NamedTuple):
@@ -41,6 +51,7 @@ class Route(NamedTuple):
         answer: makes the answer from the method and its parameters.
         without: the method's parameters that this path lacks.
         status: the HTTP status of success.
+        more: parameters that the method lacks, or describes otherwise.
     """
 
     verb: str
@@ -51,6 +62,7 @@ class Route(NamedTuple):
     answer: Answer
     without: tuple[str, ...] = ()
     status: int = 200
+    more: Mapping[str, Parameter] = MappingProxyType({})
 
     @property
     def in_path(self) -> tuple[str, ...]:
@@ -60,7 +72,7 @@ class Route(NamedTuple):
     @property
     def parameters(self) -> dict[str, Parameter]:
         """The parameters besides those in the path, by name."""
-        found = PARAMETERS[self.method]
+        found = {**PARAMETERS[self.method], **self.more}
         return {name: found[name] for name in found if name not in self.in_path and name not in self.without}
 
     def kind_of(self, name: str) -> Parameter:
@@ -72,12 +84,20 @@ async def _call(client: Client, method: str, params: Object) -> object:
     return await client.call(method, **params)
 
 
-async def _turns(client: Client, method: str, params: Object) -> object:
-    found: list[object] = []
-    while turns := (page := cast("Object", await client.call(method, **params)))["turns"]:
-        found += cast("list[object]", turns)
-        params = {**params, "after": page["after"]}
-    return found
+async def _agents(client: Client, method: str, params: Object) -> object:
+    """Answer with a page of objects, each of an agent."""
+    limit = _limit(params, MOST_OBJECTS)
+    found = cast("list[Object]", await client.call(method, **{**params, "limit": limit}))
+    return Page(found, found[-1].get("agent", found[-1].get("id")) if len(found) == limit else None)
+
+
+async def _turns(client: Client, _: str, params: Object) -> object:
+    limit, after = _limit(params, MOST_OBJECTS), cast("int", params.get("after", 0))
+    found: list[objects.TurnObject] = []
+    while len(found) < limit and (turns := await client.turns(str(params["agent"]), after, limit - len(found))):
+        found += turns
+        after = turns[-1]["number"]
+    return Page(found, after if len(found) == limit else None)
 
 
 async def _diff(client: Client, method: str, params: Object) -> object:
@@ -93,40 +113,58 @@ async def _inbox(client: Client, _: str, __: Object) -> object:
     return await client.inbox()
 
 
-async def _usage(client: Client, method: str, _: Object) -> object:
-    agents = await client.agents()
-    found: dict[int, Object] = {}
-    problems: list[errors.SubstratError] = []
-
-    async def ask(place: int, agent: objects.AgentObject) -> None:
-        try:
-            used = cast("Object", await client.call(method, agent=agent["id"]))
-            found[place] = {"agent": agent["id"], "name": agent["name"], **used}
-        except errors.NotFound:
-            pass  # it was removed meanwhile
-        except errors.SubstratError as problem:
-            problems.append(problem)
-
-    async with anyio.create_task_group() as group:
-        for place, agent in enumerate(agents):
-            group.start_soon(ask, place, agent)
-    if problems:
-        raise problems[0]
-    return [found[place] for place in sorted(found)]
-
-
 async def _transcript(client: Client, _: str, params: Object) -> object:
-    """Put an agent's events together, as `substratctl transcript --json` does; the answer is in pieces of JSON."""
-    agent = await client.show(str(params["agent"]))
-    turns = cast("list[Object]", await _turns(client, "agent.turns", {"agent": agent["id"]}))
-    document, transcript = TranscriptDocument(agent, {str(turn["id"]): turn for turn in turns}), Transcript()
-    pieces, cursor, events = [document.head()], 0, True
-    while events:
-        page, cursor = await client.read_events(agent["id"], cursor)
-        events = bool(page)
-        pieces += [document.piece(step) for event in page for step in transcript.feed(cast("Object", event))]
-    pieces += [*(document.piece(step) for step in transcript.finish()), document.tail()]
-    return Encoded("".join(pieces).encode())
+    """Put some of an agent's events together, as `substratctl transcript --json` does with all.
+
+    A page ends where nothing is held back, so that no speech and no call is cut in two, unless one is as long as a page.
+    """
+    agent, limit = await client.show(str(params["agent"])), _limit(params, MOST_EVENTS)
+    cursor = cast("int", params.get("after", 0))
+    turns: dict[str, objects.TurnObject] = {}
+    document, transcript = TranscriptDocument(agent, turns), Transcript(midway=cursor > 0)
+    pieces, rest, number, size, is_over = [document.head()], (0, 0), 0, 0, False
+    while not is_over and limit > 0 and size < _MOST_BYTES:
+        page, cursor = await client.read_events(agent["id"], cursor, min(limit, _EVENTS))
+        number = await _fill(client, agent["id"], turns, {event["turn"] for event in page} - {None}, number)
+        for event in page:
+            made = [document.piece(step) for step in transcript.feed(cast("Object", event))]
+            pieces += made
+            size += sum(map(len, made))
+            if transcript.is_at_rest and len(pieces) > 1:
+                rest = len(pieces), event["cursor"]
+        limit, is_over = limit - len(page), not page
+    if not is_over and rest[0]:
+        del pieces[rest[0] :]
+        cursor = rest[1]
+    else:
+        pieces += [document.piece(step) for step in transcript.finish()]
+    return Page(Encoded("".join((*pieces, document.tail())).encode()), cursor if not is_over else None)
+
+
+async def _fill(
+    client: Client, agent: str, turns: dict[str, objects.TurnObject], wanted: AbstractSet[str | None], after: int
+) -> int:
+    """Fetch turn objects, oldest first, until all that are wanted are there; returns the number to read on after."""
+    while wanted - turns.keys() and (page := await client.turns(agent, after)):
+        turns.update((turn["id"], turn) for turn in page)
+        after = page[-1]["number"]
+    return after
+
+
+def _limit(params: Object, most: int) -> int:
+    return max(1, min(most, cast("int", params.get("limit", most))))
+
+
+class Page(NamedTuple):
+    """A page of an answer.
+
+    Args:
+        content: what is in it.
+        after: the parameter `after` of the next one; None: it is the last.
+    """
+
+    content: object
+    after: object | None
 
 
 class Encoded(bytes):
@@ -134,12 +172,27 @@ class Encoded(bytes):
 
 
 _AGENT, _AGENTS, _LANDED = objects.AgentObject, list[objects.AgentObject], list[clone_objects.LandingObject]
+_USED = list[objects.AgentUsageObject]
+
+
+_LIMIT = {"limit": ("integer", False, f"how many at most, from 1 to {MOST_OBJECTS}; default: {MOST_OBJECTS}")}
+_OF_EVENTS = {
+    "after": ("integer", False, "the cursor to read on after; default: 0, the beginning"),
+    "limit": ("integer", False, f"of how many events at most, from 1 to {MOST_EVENTS}; default: {MOST_EVENTS}"),
+}
 
 
 def _get(
-    path: str, method: str, about: str, result: Any, answer: Answer = _call, *, without: tuple[str, ...] = ()
+    path: str,
+    method: str,
+    about: str,
+    result: Any,
+    answer: Answer = _call,
+    *,
+    without: tuple[str, ...] = (),
+    more: Mapping[str, Parameter] = MappingProxyType({}),
 ) -> Route:
-    return Route("GET", path, method, about, result, answer, without)
+    return Route("GET", path, method, about, result, answer, without, more=more)
 
 
 def _post(
@@ -156,10 +209,13 @@ def _post(
 
 
 ROUTES = (
-    _get("/agents", "agent.list", "All agents, oldest first.", _AGENTS, without=("fields",)),
+    _get("/agents", "agent.list", "The agents, oldest first.", _AGENTS, _agents, without=_CHOICE, more=_LIMIT),
     _get("/agents/{agent}", "agent.show", "One agent, whole.", objects.WholeAgentObject),
-    _get("/agents/{agent}/turns", "agent.turns", "Its turns, oldest first.", list[objects.TurnObject], _turns),
-    _get("/agents/{agent}/transcript", "agent.show", "Prompts, words and tool calls, turn by turn.", dict, _transcript),
+    _get("/agents/{agent}/turns", "agent.turns", "Its turns, oldest first.", list[objects.TurnObject], _turns, more=_LIMIT),
+    _get(
+        "/agents/{agent}/transcript", "agent.show", "Prompts, words and tool calls, turn by turn.", dict, _transcript,
+        more=_OF_EVENTS,
+    ),
     _get("/agents/{agent}/diff", "agent.diff", "The work in its private clone.", clone_objects.DiffObject, _diff),
     _get(
         "/agents/{agent}/network", "agent.network", "Its allow-list and its network's decisions.", objects.NetworkObject,
@@ -168,7 +224,7 @@ ROUTES = (
     _get("/inbox", "inbox.list", "What waits for the operator.", list[objects.InboxItemObject], _inbox, without=("after",)),
     _get("/waits", "wait.list", "Open waits of agents for others.", list[objects.WaitObject], without=("agents",)),
     _get("/queue", "queue.list", "Agents that wait for their turns.", list[objects.QueuedObject]),
-    _get("/usage", "agent.usage", "Tokens of each agent and its family.", list[dict[str, Any]], _usage, without=("agent",)),
+    _get("/usage", "usage.list", "Tokens of agents and their families.", _USED, _agents, more=_LIMIT),
     _post("/agents", "agent.spawn", "Creates an agent.", objects.SpawnedAgentObject, status=201),
     _post("/agents/{agent}/send", "agent.send", "Queues a prompt.", dict[str, Any]),
     _post("/agents/{agent}/interrupt", "agent.interrupt", "Stops the turn.", _AGENT),

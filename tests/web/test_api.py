@@ -26,6 +26,34 @@ def test_a_get_answers_as_the_command_does(web, daemon, anna):
     assert web.get("/events?since=3&limit=1&agent=anna")["cursor"] == 4
 
 
+def test_long_answers_have_pages_that_link_to_the_next(web, daemon, anna):
+    daemon.ok("spawn", "bob", "-w", anna["workspace"])
+    for words in ("/shell echo one", "Good evening.", "/think Hm.\nGood night."):
+        daemon.ok("send", "anna", words)
+        daemon.wait("anna")
+
+    def pages(path):
+        found = [web.ask(f"/api/v1{path}")]
+        while link := found[-1].headers.get("link"):
+            assert link.endswith('>; rel="next"')
+            found.append(web.ask(link[1:].partition(">")[0]))
+        assert len(found) > 1
+        return [page.json for page in found]
+
+    for path in ("/agents", "/usage", "/agents/anna/turns"):
+        assert [one for page in pages(f"{path}?limit=1") for one in page] == web.get(path)
+    whole, steps = web.get("/agents/anna/transcript"), []
+    for page in pages("/agents/anna/transcript?limit=3"):
+        steps += [(turn["turn"] and turn["turn"]["number"], step) for turn in page["turns"] for step in turn["steps"]]
+    everything = [(turn["turn"] and turn["turn"]["number"], step) for turn in whole["turns"] for step in turn["steps"]]
+    assert [step for step in steps if step[1]["kind"] != "tool"] == [one for one in everything if one[1]["kind"] != "tool"]
+    assert "link" not in web.ask("/api/v1/agents/anna/transcript").headers
+    assert web.ask("/api/v1/usage?after=nobody").status == 404
+    paths = web.get("/openapi.json")["paths"]
+    linked = {path for path, verbs in paths.items() if '"Link"' in json.dumps(verbs.get("get"))}
+    assert linked == {"/agents", "/usage", "/agents/{agent}/turns", "/agents/{agent}/transcript"}
+
+
 def test_work_in_a_clone_is_seen_and_landed(web, daemon):
     repository = daemon.workspace("repository", git=True)
     script = "/shell echo x > new; git add new; git commit -qm new"

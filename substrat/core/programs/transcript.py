@@ -84,9 +84,14 @@ class TranscriptStep(NamedTuple):
 
 
 class Transcript:
-    """Puts one agent's events together."""
+    """Puts one agent's events together.
 
-    def __init__(self) -> None:
+    Args:
+        midway: whether the first event isn't the agent's first, but follows one after which another was at rest.
+    """
+
+    def __init__(self, *, midway: bool = False) -> None:
+        self._midway = midway
         self._turn: str | None = None
         self._pairing = Pairing()
         self._speech = _Fragments("text")
@@ -119,11 +124,19 @@ class Transcript:
         self._open.clear()
         return self._whole()
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether another that begins midway with the next event would give the same steps from here on."""
+        held = self._steps or self._open or self._speech.is_held or self._thought.is_held or self._repeated
+        return not held and (self._turn is None or self._has_spoken)
+
     def _take(self, kind: str, text: str, event: Mapping[str, object]) -> None:
         turn = event.get("turn")
         time = str(event.get("time"))
         if isinstance(turn, str) and turn != self._turn:
             self._begin_turn(turn)
+            self._has_spoken = self._midway and kind != "turn:started"
+        self._midway = False
         match kind:
             case "assistant:delta":
                 self._thought.end_into(self._steps)
@@ -222,6 +235,11 @@ class _Fragments:
         if self._length < MAX_TEXT:
             self._pieces.append(text)
             self._length += len(text)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there are pieces."""
+        return bool(self._pieces)
 
     def drop(self) -> str | None:
         """Forget the pieces, and return when the first of them came."""

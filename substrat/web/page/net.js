@@ -10,6 +10,7 @@ const CHANGES_NO_AGENT =
 const CHANGES_INBOX = /^(question|message|clone|agent|turn:ended)/;
 const REFRESH_MS = 250; // the shortest time between two looks at the daemon
 const RETRY_MS = [500, 10_000]; // the first wait after a loss, and the longest
+const MOST_AGENTS = 1000; // of a page of the list
 const FEW = 4; // as many changed agents are fetched one by one
 export const PAGE = 1000; // events in a page of history
 export const store = window.sessionStorage;
@@ -104,7 +105,7 @@ export const refreshAgents = coalesced(async () => {
   touched.clear();
   state.all_touched = false;
   try {
-    if (wants_list) takeList(await call("/agents"));
+    if (wants_list) takeList(await allAgents());
     // An open agent is shown with more than the list has.
     for (const id of wants_list ? (state.opened ? [state.opened.id] : []) : ids) await refreshOne(id);
   } catch (problem) {
@@ -113,6 +114,16 @@ export const refreshAgents = coalesced(async () => {
   }
   views.render();
 });
+
+async function allAgents() {
+  let list = [],
+    page = [];
+  do {
+    page = await call(`/agents?limit=${MOST_AGENTS}${list.length ? `&after=${list.at(-1).id}` : ""}`);
+    list = list.concat(page);
+  } while (page.length === MOST_AGENTS);
+  return list;
+}
 
 function takeList(list) {
   const there = new Set(list.map((agent) => agent.id));

@@ -70,6 +70,28 @@ def test_a_whole_turn():
     assert (tool.status, tool.verdict, tool.output, tool.exit_code, tool.seconds) == ("done", "exit 0", "a\nb", 0, 2.5)
 
 
+def test_a_transcript_that_begins_where_another_was_at_rest_goes_on_as_that_would():
+    turn = (
+        event("turn:started"), event("user", "do it"), event("thinking:delta", "hm"), event("thinking:completed"),
+        event("assistant:delta", "Well"), event("assistant:delta", "."), event("assistant", "Well."),
+        started("c", "ls"), started("d", "pwd"), completed("c", **done("a\n")), event("tried", "again"),
+        completed("d", **done("/\n")), event("assistant:delta", "Do"), event("retry:again", "once more"),
+        event("assistant", "Done."), event("result:success", "Well.Done."), event("turn:ended", "over"),
+    )  # fmt: skip
+    second = [{**one, "turn": "u"} for one in turn]
+    silent = [{**one, "turn": "v"} for one in (turn[0], turn[1], event("result:success", "All of it."), turn[-1])]
+    events = [event("prompt:queued", turn=None), *turn, event("message:received", "hi", turn=None), *silent, *second]
+    whole, transcript, steps, rests = steps_of(*events), Transcript(), [], 0
+    for number, one in enumerate(events, 1):
+        steps += transcript.feed(one)
+        if transcript.is_at_rest:
+            rests += 1
+            rest = Transcript(midway=True)
+            later = [step for one in events[number:] for step in rest.feed(one)] + rest.finish()
+            assert steps + later == whole, one
+    assert rests > 10
+
+
 def test_fragments_that_are_never_repeated_are_speech():
     assert told(event("assistant:delta", "one "), event("assistant:delta", "two"), event("turn:ended", "end")) == [
         ("text", "one two"),
