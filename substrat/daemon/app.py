@@ -40,6 +40,7 @@ from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.sandboxes.sandboxes import Sandboxes
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
+from substrat.daemon.servers.kept_objects import KeptObjects
 from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.objects import AgentObjects
 from substrat.daemon.servers.operator import OperatorServer
@@ -188,7 +189,8 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
     return Services(
         state=state, agents=agents, families=families, bell=Bell(registry, families.overview, environ),
         sandboxes=sandboxes, chats=chats, clones=clones, turns=turns, exec_sessions=exec_sessions,
-        objects=AgentObjects(registry, families.overview), stop=nursery.cancel_scope.cancel,
+        objects=AgentObjects(registry, families.overview, KeptObjects(registry, families.waits)),
+        stop=nursery.cancel_scope.cancel,
     )  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import trio
+
 from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.prompts import timestamp
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.overview import Overview, Places
+    from substrat.daemon.servers.kept_objects import KeptObjects
 
 _LISTED_ERROR = 200
 """Characters of a turn's error in a list: enough for its sentence, and a thousand of them are still a small answer."""
 _LISTED_TEXT = 2000
 """Characters of an item's text in a list: few are longer, and sixteen of them are encoded at once."""
+_LOOKED_FOR = 1024
+"""Agents whose objects are looked for at once, in a millisecond or two."""
 _LOOKED_UP = frozenset({"attention", "reason", "family", "priority", "status", "activity", "clone", "waits", "check"})
 """Members of an agent object that `abridged` leaves out, most of them because the record doesn't hold them."""
 
@@ -208,7 +213,8 @@ def _cut(text: str | None, length: int) -> str | None:
 class AgentObjects:
     """Makes complete agent objects, with the members that are looked up."""
 
-    def __init__(self, registry: Registry, overview: Overview) -> None:
+    def __init__(self, registry: Registry, overview: Overview, kept: KeptObjects) -> None:
+        self._kept = kept
         self._overview = overview
         self._registry = registry
 
@@ -234,8 +240,18 @@ class AgentObjects:
             agents: the agents.
             members: the members each object has, in their order; empty: all.
         """
-        places = self._overview.places()
-        return Encoded(await slices.encode_list(self._chosen(some, members, places) for some in slices.sliced(agents)))
+        places, wanted = self._overview.places(), tuple(members)
+        found: list[bytes | None] = []
+        for some in slices.sliced(agents, _LOOKED_FOR):
+            look = self._kept.look(wanted)
+            found += map(look.get, some)
+            await trio.lowlevel.checkpoint()
+        for numbers in slices.sliced([number for number, one in enumerate(found) if one is None]):
+            look, some = self._kept.look(wanted), [agents[number] for number in numbers]
+            for number, agent, one in zip(numbers, some, self._chosen(some, members, places), strict=True):
+                found[number] = look.keep(agent, slices.encoded(one))
+            await trio.lowlevel.checkpoint()
+        return Encoded([b"[", b",".join(filter(None, found)), b"]"])
 
     def _many(self, agents: Sequence[Agent], places: Places | None = None) -> list[dict[str, object]]:
         more, holder_of = self._overview.of(agents, places), self._registry.holder_of

@@ -234,6 +234,13 @@ class ItemQueries(Database):
         found = self._items(f"id IN ({','.join('?' * len(counts))})", *counts)
         return {item.sender: (item, counts[item.id]) for item in found}
 
+    def asking(self) -> set[str]:
+        """Return the agents with questions that the operator hasn't answered."""
+        asked = self._db.execute(
+            f"SELECT DISTINCT sender FROM items WHERE {_WAITS} AND agent IS NULL AND kind = 'question'"
+        )
+        return {sender for (sender,) in asked}
+
     def questions_of(self, sender: str) -> list[Item]:
         """Load an agent's questions that the operator hasn't answered, oldest first."""
         return self._items(f"{_WAITS} AND agent IS NULL AND kind = 'question' AND sender = ? ORDER BY id", sender)

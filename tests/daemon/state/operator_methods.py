@@ -9,6 +9,7 @@ import msgspec
 from substrat.daemon.agents.findings import Findings
 from substrat.daemon.agents.inbox import Inbox
 from substrat.daemon.sandboxes.person_git import PersonGit
+from substrat.daemon.servers.kept_objects import KeptObjects
 from substrat.daemon.servers.methods.request import Encoded, parse
 from substrat.daemon.servers.methods.services import Services
 from substrat.daemon.servers.methods.table import BY_NAME
@@ -44,7 +45,9 @@ class OperatorMethods:
                 registry=agents.registry, layout=layout, findings=Findings(agents.registry, FilesHere()),
             ),
             "agents": SimpleNamespace(requests=agents.supervisor, inbox=self.questions, **parts),
-            "families": agents.families, "objects": AgentObjects(agents.registry, agents.families.overview),
+            "families": agents.families, "objects": AgentObjects(
+                agents.registry, agents.families.overview, KeptObjects(agents.registry, agents.families.waits)
+            ),
             "sandboxes": SimpleNamespace(preparer=preparer, cgroups=SimpleNamespace(are_there=False)),
             "turns": SimpleNamespace(
                 questions=SimpleNamespace(use=lambda _agent: None, first_process=lambda _agent: None)

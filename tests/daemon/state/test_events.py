@@ -215,12 +215,11 @@ async def test_the_start_is_now_or_a_cursor_or_counted_from_the_end_piece_by_pie
     monkeypatch.setattr(journal_module, "_COUNTED", 2)
     bench.record("one", "two", "three")
     bench.record("other", agent="b")
-    journal, back = bench.journal, Mock(wraps=bench.store.cursor_back)
-    monkeypatch.setattr(bench.store, "cursor_back", back)
+    journal, bench.store.cursor_back = bench.journal, Mock(wraps=bench.store.cursor_back)
     assert [await journal.start_of(since, None) for since in (None, 0, 2)] == [journal.last_cursor, 0, 2]
     for since, agent, texts in ((-2, None, "three other"), (-2, "a", "two three"), (-9, None, "one two three other")):
         assert [e["text"] for e in shown(read_all(journal, await journal.start_of(since, agent), agent))] == texts.split()
-    assert max(call.args[1] for call in back.call_args_list) == 2
+    assert max(call.args[1] for call in bench.store.cursor_back.call_args_list) == 2
     assert bench.journal.page(10**9, None) == bench.again().page(10**9, None) == [], "of the future"
 
 

@@ -1,6 +1,7 @@
 """Long answers of the operator socket: their omissions, and other answers while they are made."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,7 +81,7 @@ async def test_others_are_answered_while_agents_are_listed(new_agents, new_agent
             asked.agents.supervisor.remove(asked.agents.supervisor.find(names[-2]).id)
             changed.append((await asked.ask("agent.show", agent=names[-1]))["state"])
 
-    before = await asked.ask("agent.list")
+    before = await asked.ask("agent.list", fields=["state"])
     found, times = await asked.ask_beside(change, "agent.list")
     assert changed == ["ended"], "another request was answered meanwhile"
     assert times >= 200 // HALF
@@ -104,6 +105,42 @@ async def test_chosen_members_are_those_of_whole_objects(new_agents, new_agent):
     for wanted in (["name"], ["state", "attention"], ["reason", "id", "id"]):
         expected = [{name: agent[name] for name in wanted} for agent in whole]
         assert await asked.ask("agent.list", fields=wanted) == expected
+
+
+async def test_an_object_is_made_again_only_when_its_family_has_changed(new_agents, new_agent, monkeypatch):
+    lead, other = new_agent(), new_agent()
+    child = new_agent(parent=lead.id)
+    asked = opened(new_agents, [lead, other, child, new_agent(phase=Phase.RUNNING)])
+    registry, overview, of = asked.agents.registry, asked.agents.families.overview, asked.agents.families.overview.of
+    made: set[str] = set()
+
+    def noted(agents, places=None):
+        made.update(agent.id for agent in agents)
+        return of(agents, places)
+
+    async def agrees(*ids):
+        """Say that the list is right, and which agents' objects were made for it."""
+        made.clear()
+        found = await asked.ask("agent.list")
+        anew = set(made)
+        assert found == await Asked(asked.agents).ask("agent.list")
+        return anew == {*ids, *running}
+
+    running = [agent.id for agent in registry.agents if agent.phase == Phase.RUNNING]
+    monkeypatch.setattr(overview, "of", noted)
+    assert await agrees(lead.id, other.id, child.id)
+    assert await agrees()
+    with registry.change("status reported") as change:
+        change.put(replace(registry.find(child.id), status="at work"))
+    assert await agrees(lead.id, child.id)
+    (question,) = post(asked, 1, "Which?", ItemKind.QUESTION, other.id)
+    assert await agrees(other.id)
+    assert await agrees(other.id), "of an agent that asks nothing is kept"
+    asked.questions.dismiss(question)
+    assert await agrees(), "it is as before"
+    asked.agents.supervisor.end(other.name)
+    asked.agents.supervisor.remove(lead.id)
+    assert await agrees(other.id, child.id)
 
 
 async def test_pages_of_agents_and_of_usage_make_up_the_whole(new_agents, new_agent):
