@@ -1,6 +1,7 @@
 """Measures the cost of idle agents, and of `substratctl ls`.
 
-- *substratctl ls*: the whole process, beside `python -I -c pass` with the same Python, without agents and with 1,000.
+- *substratctl ls*: the whole process, beside `python -I -c pass` with the same Python, without agents, with 1,000
+  and with 10,000, whose objects the daemon has made before.
 - *idle agent: daemon memory*: the daemon's resident memory with 5,000 idle agents, less that of one without agents,
   for each agent. The agents' rows are written into the database beforehand, so it is a restored daemon that is measured.
 - *5,000 agents: exec to ready*: from starting the daemon to its word that it is ready, beside one without agents.
@@ -30,9 +31,13 @@ from substrat.daemon.state.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LS = {0: ("substratctl ls, whole process", 2.3), 1000: ("substratctl ls, 1000 agents", 4.0)}
+LS = {
+    0: ("substratctl ls, whole process", 2.3),
+    1000: ("substratctl ls, 1000 agents", 4.0),
+    10_000: ("substratctl ls, 10000 agents", 8.0),
+}
 LS_NAMES = tuple(name for name, _ in LS.values())
-LS_SECONDS = 40.0  # for two daemons and some hundred starts of Python
+LS_SECONDS = 90.0  # for three daemons and some hundred starts of Python
 MEMORY, READY = "idle agent: daemon memory", "5000 agents: exec to ready"
 WAKEUPS = "5000 idle agents: wakeups in 2 s, processes"
 IDLE_NAMES = (MEMORY, READY, WAKEUPS)

@@ -94,7 +94,8 @@ def laid_out(agents: list[Agent], place: Place) -> list[str]:
     families: dict[object, list[Agent]] = {}
     for agent in sorted(agents, key=attention.weight):
         families.setdefault(agent.get("family", agent.get("name")), []).append(agent)
-    table = _Table(list(families.values()), place)
+    # More rows than lines aren't shown, so nothing is looked up for them but their kinds.
+    table = _Table(list(families.values())[: place.lines], place)
     kinds = [[attention.kind(agent) for agent in family] for family in families.values()]
     counts = output.wrapped(attention.counts([kind for row in kinds for kind in row]), 0, place.columns).split("\n")
     room = None if place.lines is None else place.lines - 1 - len(counts)
@@ -274,7 +275,7 @@ TITLES = (
 def _cells(family: Sequence[Agent], place: Place) -> dict[str, str]:
     """Return the cells of a family, sorted by weight, or of one agent: its root's, but for what all members make up."""
     text = output.text_of
-    root = next((one for one in family if one.get("id") == one.get("family")), family[0])
+    root = family[0] if len(family) == 1 else next((one for one in family if one.get("id") == one.get("family")), family[0])
     return {
         "NAME": text(root.get("name")) + (f" +{len(family) - 1}" if len(family) > 1 else ""),
         "ATTENTION": attention.kind(family[0]),

@@ -70,7 +70,10 @@ def command(agent: Agent, *, is_shown: bool = False, names: str = "") -> str:
         is_shown: whether the person sees the output of `show` already.
         names: the agents that it names; empty: this one.
     """
-    of = "unlandable" if kind(agent) == "merge" and not output.has_commits(agent) else kind(agent)
+    of = kind(agent)
+    if of not in attention.COMMANDS:
+        return ""
+    of = "unlandable" if of == "merge" and not output.has_commits(agent) else of
     name = names or output.text_of(agent.get("name"))
     found = attention.command(of, name, _member(agent, "item"), frozen=bool(_member(agent, "frozen")))
     return found.rpartition(", then ")[2] if is_shown else found

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     Families = dict[object, list[Agent]]
 
+_FIELDS = ["id", "name", "parent", "state", "attention", "activity", "last", "clone", "waits"]
 _LEAST = 20
 """Columns that the last words of a line have on the narrowest terminal."""
 
@@ -31,7 +32,8 @@ def show(names: Sequence[str], *, as_json: bool) -> None:
         NotFound: there is no agent of one of the names.
     """
     with Connection() as connection:
-        agents = connection.call_list("agent.list")
+        fields, named = None if as_json else _FIELDS, list(names) or None
+        agents = connection.call_list("agent.list", fields=fields, names=named, family=bool(named) or None)
         waits = connection.call_list("wait.list") if any(agent.get("waits") for agent in agents) and not as_json else []
     families = _families(agents)
     roots = [root for name in names for root in _named(agents, name)] if names else families.get(None, [])

@@ -11,7 +11,7 @@ KINDS = (
 )  # fmt: skip
 """Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
 `budget`; it is known so that a newer daemon's agents are sorted rightly."""
-_COMMANDS = {
+COMMANDS = {
     "answer": "answer {name} TEXT",
     "unsafe": "show {name}, then accept {name}",
     "frozen": "show {name}, then resume {name}",
@@ -23,6 +23,7 @@ _COMMANDS = {
     "held": "queue",
     "suspended": "resume {name}",
 }
+"""What a person types next, by the kind, or by what makes it so."""
 
 
 def command(kind: str, name: str, item: object = None, *, frozen: bool) -> str:
@@ -36,4 +37,4 @@ def command(kind: str, name: str, item: object = None, *, frozen: bool) -> str:
     """
     if kind == "answer" and isinstance(item, int):
         return f"answer {item} TEXT"
-    return _COMMANDS.get("frozen" if frozen else kind, "").format(name=name)
+    return COMMANDS.get("frozen" if frozen else kind, "").format(name=name)

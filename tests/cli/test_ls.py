@@ -92,6 +92,22 @@ def test_a_family_has_one_row_with_what_its_weightiest_member_needs(ctl, fake, f
         assert len(ctl("ls", *words).out.splitlines()) == len(kinds) + 4, "each agent has a row"
 
 
+def test_agents_that_are_named_are_asked_for_alone_and_a_tree_asks_for_their_families(ctl, fake, listed):
+    asked: list[dict[str, object]] = []
+
+    def answered(params):
+        asked.append(params)
+        return [{**listed("anna", "idle"), "id": "1", "parent": None}]
+
+    fake({"agent.list": answered})
+    for words in (["anna"], ["an*", "anna"], ["--tree", "anna"], ["--tree"]):
+        assert "anna" in ctl("ls", *words).out
+    assert [(one.get("names"), one.get("family")) for one in asked] == [
+        (["anna"], None), (None, None), (["anna"], True), (None, None),
+    ]  # fmt: skip
+    assert all("reason" not in one["fields"] for one in asked)
+
+
 def test_the_order_of_attention_is_the_daemons():
     order = [kind for kind in KINDS if kind in set(AttentionKind)]
     assert order == list(AttentionKind)

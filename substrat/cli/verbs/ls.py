@@ -123,12 +123,20 @@ class _Wanted:
         if fields is not None:
             needed = ("id" if self._words else "", "attention" if self._kinds else "", "state" if self._states else "")
             fields = list(dict.fromkeys([*fields, *filter(None, needed), *(["workspace"] if self._directory else [])]))
-        agents = connection.call_list("agent.list", fields=fields)
+        agents = connection.call_list("agent.list", fields=fields, names=self._names())
         named, unknown = self._named(agents) if self._words else (agents, [])
         return [agent for agent in named if self._fits(agent)], unknown
 
-    def _named(self, agents: list[Agent]) -> tuple[list[Agent], list[errors.NotFound]]:
+    def _names(self) -> list[str] | None:
+        """Return the NAMEs if they are all that is asked for; None: all agents are."""
+        if not self._words:
+            return None
         # Imported here because most lists are of all agents.
+        from substrat.cli import many
+
+        return None if any(map(many.is_glob, self._words)) else self._words
+
+    def _named(self, agents: list[Agent]) -> tuple[list[Agent], list[errors.NotFound]]:
         from substrat.cli import many
 
         globs = [word for word in self._words if many.is_glob(word)]
