@@ -280,9 +280,9 @@ class Client(Connection):
         found = await self.call("agent.checkout", agent=agent, directory=directory, accept=_array(accept))
         return cast("CheckoutObject", found)
 
-    async def clones(self) -> list[StoredCloneObject]:
-        """Return the private clones that are on disk (`clone.list`)."""
-        return cast("list[StoredCloneObject]", await self.call("clone.list"))
+    async def clones(self, *, sizes: bool | None = None) -> list[StoredCloneObject]:
+        """Return the private clones that are on disk, with `sizes` measured anew (`clone.list`)."""
+        return cast("list[StoredCloneObject]", await self.call("clone.list", sizes=sizes))
 
     async def prune_clones(
         self, *names: str, unlanded: bool | None = None, dry_run: bool | None = None

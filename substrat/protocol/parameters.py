@@ -165,6 +165,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "accept": ("strings", False, "files, or directories of files, that a person has looked at"),
     },
     "clone.list": {
+        "sizes": ("boolean", False, "whether `bytes` is looked at anew, file by file"),
     },
     "clone.prune": {
         "names": ("strings", False, "agents' names or ids, also of removed ones; default: all that are over"),

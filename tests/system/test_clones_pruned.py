@@ -65,6 +65,39 @@ def test_rm_leaves_a_tree_with_something_that_is_only_there(daemon, ignoring):
     assert table.splitlines()[1].split()[:3] == ["fix", "removed", "~1"]
 
 
+def test_a_clones_size_is_that_of_its_last_keep_until_somebody_looks_anew(daemon, app):
+    daemon.start()
+
+    def size(*words):
+        (clone,) = daemon.ok("clones", *words)
+        return clone["bytes"]
+
+    daemon.spawn("fix", app, "/shell head -c 3000000 /dev/urandom > big", "--clone")
+    kept = size()
+    assert 3_000_000 < kept < 30_000_000
+    daemon.ctl("exec", "fix", "--", "sh", "-c", "head -c 40000000 /dev/urandom > more")
+    assert size() == kept
+    assert (looked := size("--sizes")) > kept + 40_000_000
+    daemon.stop()
+    daemon.start()
+    assert size() == looked
+    assert "--sizes belongs to" in daemon.ctl("clones", "prune", "--sizes").error
+
+
+def test_a_fresh_clones_size_is_known_and_its_index_too(daemon, app):
+    for number in range(200):
+        (app / f"file-{number}").write_text(f"{number}\n")
+    git(daemon, app, "add", "-A")
+    git(daemon, app, "commit", "-qm", "many files")
+    daemon.start()
+    daemon.spawn("fix", app, "/shell echo x > new; git add -A; git count-objects > counted", "--clone")
+    (clone,) = daemon.ok("clones")
+    assert (Path(clone["path"]) / "counted").read_text().startswith("1 objects"), "no file is stored anew"
+    daemon.ctl("spawn", "rest", "-w", str(app), "--clone")
+    wait_until(lambda: daemon.ok("show", "rest")["clone"]["stage"] == "ready", "the clone")
+    assert all(clone["bytes"] > 200 * 4096 for clone in daemon.ok("clones"))
+
+
 def test_rm_of_an_agent_whose_work_cannot_be_kept_leaves_its_tree(daemon, app):
     daemon.start()
     daemon.spawn("fix", app, f"{commit('a.txt')}; echo x > b.txt", "--clone")

@@ -18,6 +18,7 @@ COMMAND = Command(
     "clones",
     "[prune [NAME]...]",
     options=(
+        Option("--sizes", about="look at all files for the sizes of now"),
         Option("--dry-run", about="with prune: say what would go, and remove nothing"),
         Option("--yes", about="with prune: don't ask"),
         Option("--refs", about="with prune: remove the refs of these agents from your repository, and no clone"),
@@ -27,8 +28,8 @@ COMMAND = Command(
         "prune removes the clones of agents that have ended or are removed, all of them or those that are named. Each is "
         "kept once more before; the refs in refs/substrat/ of your repository stay. prune --refs removes these: all of a "
         "removed agent, and of one that has ended those of its turns, each once its work is in a branch of yours.\n"
-        "WORK is in no branch yet: commits (+), uncommitted files (~), other branches and stashes (&). ONLY HERE is in the "
-        "clone and nowhere else."
+        "SIZE is as of the last turn's end. WORK is in no branch yet: commits (+), uncommitted files (~), other branches "
+        "and stashes (&). ONLY HERE is in the clone and nowhere else."
     ),
 )
 _MEMBERS = (
@@ -51,7 +52,7 @@ def run(arguments: Arguments) -> int:
     if given := [key for key in _PRUNING if arguments.flag(key)]:
         raise COMMAND.wrong(f"--{given[0]} belongs to '{COMMAND_NAME} clones prune'")
     with Connection() as connection:
-        clones = connection.call_list("clone.list")
+        clones = connection.call_list("clone.list", sizes=arguments.flag("sizes") or None)
     if arguments.json:
         output.put_json([{name: clone[name] for name in _MEMBERS} for clone in clones])
         return errors.DONE
@@ -96,6 +97,8 @@ def _words(found: dict[str, object], key: str) -> list[str]:
 
 def _prune(arguments: Arguments, names: Sequence[str]) -> int:
     dry_run, can_ask = arguments.flag("dry-run"), sys.stdin.isatty() and sys.stdout.isatty() and not arguments.json
+    if arguments.flag("sizes"):
+        raise COMMAND.wrong(f"--sizes belongs to '{COMMAND_NAME} clones', without prune")
     if dry_run and arguments.flag("yes"):
         raise COMMAND.wrong("--dry-run and --yes contradict each other: leave one of them out")
     if not (dry_run or arguments.flag("yes") or can_ask):

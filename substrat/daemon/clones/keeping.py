@@ -75,6 +75,7 @@ class Report(msgspec.Struct, frozen=True):
     lfs: Count
     unreadable: Count
     packed: bool
+    size: Count | None = None  # a note of an earlier daemon has none
 
 
 @attrs.define(eq=False)
@@ -202,7 +203,7 @@ class Keeping:
             only_here = OnlyHere(report.nested, report.submodules, lfs, report.ignored, report.unreadable)
             seen = replace(
                 clone.kept, turn=number, time=self._registry.now(), files=report.files, hidden=report.hidden,
-                only_here=only_here,
+                only_here=only_here, size=report.size if report.size is not None else clone.kept.size,
             )  # fmt: skip
             if takes_asides:
                 seen = replace(seen, asides=report.asides, branches=report.branches, stashes=report.stashes)

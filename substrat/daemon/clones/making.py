@@ -60,6 +60,7 @@ class Made(msgspec.Struct, frozen=True):
 
     base: str | None
     has_setup: bool
+    size: int | None
 
 
 class Unfilled(msgspec.Struct, frozen=True):
@@ -162,7 +163,7 @@ class Making:
             self._state.registry.points.before("base noted")
             await self._repositories.update_refs(clone.git_dir, {clone.ref("base"): (base, None)})
             self._state.registry.points.after("base noted")
-        return replace(clone, base=made.base, with_wip=made.base != base)
+        return replace(clone, base=made.base, with_wip=made.base != base, kept=replace(clone.kept, size=made.size))
 
     async def _head_of(self, parent: Agent) -> str | None:
         """Keep the work of a child's parent, and return its head."""

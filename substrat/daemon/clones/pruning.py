@@ -21,13 +21,16 @@ from substrat.core.workspaces import clone_pruning as decisions
 from substrat.core.workspaces.clone_life import CloneEvent, step
 from substrat.core.workspaces.clones import Stage
 from substrat.core.workspaces.left_refs import LeftRefs
+from substrat.daemon.kernel import helper
+from substrat.daemon.sandboxes import build_spec
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.state.trash import Trash
 from substrat.errors import NotFound, Refused, SandboxFailed, SubstratError
+from substrat.inside.clone.files import DISK_USE, DISK_USE_SECONDS, size_said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone
@@ -41,8 +44,6 @@ log = structlog.get_logger("substrat.clones")
 REMOVED = "removed"
 """The state of a clone whose agent is removed; others have their agents' states."""
 GONE, WOULD_GO, STAYS = "pruned", "would-go", "stays"
-_MOST_FILES = 1_000_000
-"""Files of a tree whose sizes are added up, in some seconds of a thread's time; a larger tree's size isn't told."""
 
 
 class StoredClone(NamedTuple):
@@ -51,12 +52,10 @@ class StoredClone(NamedTuple):
     Args:
         clone: the clone.
         state: its agent's state, or `REMOVED`.
-        size: bytes on disk; None: it has too many files.
     """
 
     clone: Clone
     state: str
-    size: int | None
 
 
 class Pruned(NamedTuple):
@@ -130,16 +129,21 @@ class Pruning:
 
     # Looking
 
-    async def all(self) -> list[StoredClone]:
-        """Return every clone that is on disk, the oldest agents' first."""
+    async def all(self, *, sizes: bool) -> list[StoredClone]:
+        """Return every clone that is on disk, the oldest agents' first.
+
+        Args:
+            sizes: whether all sizes are looked at anew, and not only those that aren't known.
+        """
         order = {agent.id: number for number, agent in enumerate(self._registry.agents)}
         clones = sorted(self._registry.store.clones(), key=lambda clone: order.get(clone.agent, -1))
-        found = []
-        for clone in clones:
-            if clone.stage is not Stage.PRUNING and os.path.lexists(clone.tree):
-                size = await trio.to_thread.run_sync(_size, clone.tree, abandon_on_cancel=True)
-                found.append(StoredClone(clone, self._state(clone), size))
-        return found
+        there = [clone for clone in clones if clone.stage is not Stage.PRUNING and os.path.lexists(clone.tree)]
+        found = {clone.agent: await _size(clone) for clone in there if sizes or clone.kept.size is None}
+        known = {agent: size for agent, size in found.items() if size is not None}
+        if known:
+            await until_stored(partial(self._note_sizes, known))
+        now = ((clone, known.get(clone.agent, clone.kept.size)) for clone in there)
+        return [StoredClone(replace(one, kept=replace(one.kept, size=size)), self._state(one)) for one, size in now]
 
     def _state(self, clone: Clone) -> str:
         agent = self._registry.get(clone.agent)
@@ -236,6 +240,12 @@ class Pruning:
 
     # Commits
 
+    def _note_sizes(self, sizes: Mapping[str, int]) -> None:
+        with self._registry.change("note taken") as change:
+            for agent, size in sizes.items():
+                if (now := self._registry.clone_of(agent)) is not None:
+                    change.put_any_clone(replace(now, kept=replace(now.kept, size=size)))
+
     def _condemn(self, clone: Clone) -> Clone:
         now = self._registry.clone_of(clone.agent) or clone
         with self._registry.change("prune intended") as change:
@@ -275,17 +285,9 @@ def _discard(tree: str) -> None:
         raise SandboxFailed(f"{tree} can't be moved away, substratd's log says why: the daemon's next start tries again")
 
 
-def _size(directory: str) -> int | None:
-    """Return the bytes on disk of all in a directory, no link followed; None: there are too many files."""
-    size, files, waiting = 0, 0, [directory]
-    while waiting:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                files += 1
-                if files > _MOST_FILES:
-                    return None
-                with suppress(OSError):
-                    size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return size
+async def _size(clone: Clone) -> int | None:
+    """Return the bytes on disk that a clone takes; None: it takes too long to tell."""
+    with suppress(SubstratError, OSError):
+        done = await helper.run((*DISK_USE, clone.tree), {"PATH": build_spec.PATH}, seconds=DISK_USE_SECONDS, gently=False)
+        return size_said(done.stdout)
+    return None

@@ -173,7 +173,7 @@ _CLONE: dict[str, Column] = {
     "nested": COUNT, "submodules": COUNT, "lfs": COUNT, "ignored": COUNT, "unreadable": COUNT, "loose": FLAG,
     "unkept": or_null(PROSE), "restoring": or_null(COUNT), "notice": or_null(PROSE), "notice_turn": or_null(COUNT),
     "asides": or_null(COMMIT), "branches": TALLY, "stashes": COUNT, "hidden": COUNT, "is_strange": FLAG,
-    "held_by": or_null(IDENTIFIER), "held_head": or_null(COMMIT), "landings": PAST_LANDINGS,
+    "held_by": or_null(IDENTIFIER), "held_head": or_null(COMMIT), "landings": PAST_LANDINGS, "size": or_null(COUNT),
 }  # fmt: skip
 """A clone: `id` is its agent's, which may have been removed; the columns from `turn` on are its last keep."""
 

@@ -97,6 +97,7 @@ def keep(request: dict[str, Any], clone: Git = CLONE, out: str = OUT) -> dict[st
         **kept._asdict(), "files": found.count, "hidden": hidden(found, uncovered), "branches": asides.branches,
         "stashes": asides.stashes, "ignored": ignored + left, "nested": nested + dirty, "submodules": commits,
         "lfs": only_here.count_lfs(git_dir), "unreadable": found.unreadable,
+        "size": files.size(TREE),
         "packed": wip is not None and kept not in (last, *refused),
     }  # fmt: skip
     if report["packed"]:

@@ -55,7 +55,7 @@ def make(request: dict[str, Any]) -> dict[str, object]:
         write_files(CLONE if request["lfs"] else found, request["lfs"])
         fill_submodules(request)
     cursor.hide(request["cursor"])
-    return {"base": base, "has_setup": _has_setup(request)}
+    return {"base": base, "has_setup": _has_setup(request), "size": files.size(TREE)}
 
 
 def renew(request: dict[str, Any]) -> dict[str, object]:

@@ -21,8 +21,10 @@ class CloneList(OperatorRequest, frozen=True):
     method: ClassVar[str] = "clone.list"
     waits: ClassVar[bool] = True
 
+    sizes: Annotated[bool, about("whether `bytes` is looked at anew, file by file")] = False
+
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return [_clone_object(stored) for stored in await services.clones.pruning.all()]
+        return [_clone_object(stored) for stored in await services.clones.pruning.all(sizes=self.sizes)]
 
 
 class ClonePrune(OperatorRequest, frozen=True):
@@ -84,7 +86,7 @@ def _clone_object(stored: StoredClone) -> dict[str, object]:
             "nested": rest.nested, "submodules": rest.submodules, "lfs": rest.lfs, "ignored": rest.ignored,
             "branches": len(kept.branches), "stashes": kept.stashes, "hidden": kept.hidden,
         },
-        "bytes": stored.size,
+        "bytes": kept.size,
         "state": stored.state,
         "work": list(decisions.in_no_branch(clone)),
         "only_here": list(decisions.contents(clone).only_here),
