@@ -31,8 +31,8 @@ MOST_OBJECTS = 1000
 """Objects of a page: half a megabyte, where they are agents."""
 MOST_EVENTS = 10_000
 """Events of a page of a transcript, put together in a second or two, in slices."""
-_EVENTS = 64
-"""Events of a slice: as many, with the longest usual lines, are decoded and put together in some milliseconds."""
+_EVENTS = 256
+"""Events of a slice, which are decoded and put together in three milliseconds; fewer would cost more requests than work."""
 _MOST_BYTES = 8 * 1024 * 1024
 """Characters after which a page of a transcript ends: few events may be long ones."""
 _CHOICE = ("fields", "names", "family")

@@ -14,6 +14,7 @@ from substrat.core.agents.lifecycle import Phase
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
+    from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.waits import Waits
 
@@ -95,6 +96,10 @@ class Look:
             agent.phase in _RESTING
             and agent.id not in self._asking
             and not turn_check.is_pending(agent.checked)
-            and not (agent.clone is not None and agent.clone.is_unlanded)
             and not self._waits.open_of(agent.id)
+            and (agent.clone is None or self._clone_rests(agent, agent.clone))
         )
+
+    def _clone_rests(self, agent: Agent, clone: Clone) -> bool:
+        """Say whether an agent's object tells of no target branch, and of no holder but an ancestor."""
+        return not clone.is_unlanded and clone.holder in {None, *self._registry.lineage(agent)}
