@@ -44,6 +44,8 @@ from substrat.daemon.workspaces.git_places import Borrowing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sandbox.spec import Mount
+
 MAKE, CHANGED = "make a private clone of 20,000 files", "keep after a change, 300 files"
 KEEP = {300: "keep of an unchanged tree, 300 files", 20_000: "keep of an unchanged tree, 20,000 files"}
 TAGS = "spawn in a clone: 10,000 tags"
@@ -63,15 +65,15 @@ class _Parts:
         async def bubblewrap() -> Any:
             return found
 
-        async def nothing_hidden() -> tuple[str, ...]:
-            return ()
+        async def system_mounts() -> tuple[Mount, ...]:
+            return host.system_mounts()
 
         async def no_settings(_: Any) -> PersonGit:
             return PersonGit()
 
         registry: Any = SimpleNamespace(config=Config(), now=time.time, points=Failpoints({}))
         repositories, layout = (
-            Repositories(GitSandbox(files, bubblewrap, nothing_hidden), lambda: Borrowing(())),
+            Repositories(GitSandbox(files, bubblewrap, system_mounts), lambda: Borrowing(())),
             Layout(root, root),
         )
         self.keeping = Keeping(registry, repositories, layout, root)

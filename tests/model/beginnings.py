@@ -26,6 +26,9 @@ BEGINNINGS = [
 """Few walks would come to a wait, or to a verdict with consequences, without them."""
 
 FOUND = {
+    "a request is answered at last when the question is dismissed for which its agent has sent no answer": [
+        ("message request", 1, 0), ("turn inbox", 0), ("turn ask", 0), ("turn result", 0), ("request dismiss", 0),
+    ],
     "a continuation that was never heard is said again as it was": [
         ("turn begin", 1), ("request suspend", 1), ("turn gone", 1), ("request resume", 1), ("turn exit", 1),
         ("request resume", 1),

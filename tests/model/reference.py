@@ -348,7 +348,10 @@ class World(Checks, Reports):
 
     def dismiss(self, index):
         self.commit()
-        del self.questions[index]
+        agent = self.questions.pop(index)
+        is_at_rest = agent.state in {"idle", "suspended"} and not agent.unread and agent not in self.questions
+        if is_at_rest and agent.turn.unsettled and agent.turn.outcome == "success":
+            self.report(agent, agent.turn)
         self.follow_up()
 
     # Turns

@@ -31,7 +31,7 @@ class FollowUps(NamedTuple):
 
     tool_called: tuple[Callable[[Change, Turn], None], ...] = ()
     turn_ended: tuple[Callable[[Change, Agent, Turn, Verdict, int], None], ...] = ()
-    work_ended: tuple[Callable[[Change, Agent, Turn, int], None], ...] = ()
+    work_ended: tuple[Callable[[Change, Agent, Turn, int | None], None], ...] = ()
     taken: tuple[Callable[[Change, str, Iterable[Item]], None], ...] = ()
     removing: tuple[Callable[[Change, Agent], None], ...] = ()
     settle: tuple[Callable[[Change], None], ...] = ()

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from mcp_server.tools import no_such
 from substrat.core.agents import prompts
 from substrat.core.agents.lifecycle import Event, Phase
-from substrat.core.agents.records import BY_OPERATOR, OPERATOR, SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
+from substrat.core.agents.records import (
+    BY_OPERATOR,
+    OPERATOR,
+    SYSTEM,
+    Closed,
+    Item,
+    ItemKind,
+    Outcome,
+    by_agent,
+    open_turn_id,
+)
 from substrat.core.agents.reminding import LONGEST_S
 from substrat.daemon.agents import mail
 from substrat.daemon.state.events import DaemonEvent
@@ -18,6 +28,7 @@ from substrat.protocol import answers
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
+    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
 
@@ -166,6 +177,20 @@ class Inbox:
             self._store.forget_settled()
             if agent is not None:
                 change.put(agent)  # those who wait for it look at it again: it may have finished by that
+                self._end_work(change, agent)
+
+    def _end_work(self, change: Change, agent: Agent) -> None:
+        """Tell those who gave an agent the work of its newest turn what came of it, if only a question kept that open."""
+        turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
+        if turn is None or not turn.unsettled or turn.outcome is not Outcome.SUCCESS or agent.waiting:
+            return
+        if agent.phase not in {Phase.IDLE, Phase.SUSPENDED} or self._store.open_questions([agent.id]):
+            return
+        turn = replace(turn, unsettled=False)
+        change.put_turn(agent, turn)
+        ended = self._store.last_event_of_turn(agent.id, turn.id, "turn:ended")
+        for work_ended in self._registry.follow_ups.work_ended:
+            work_ended(change, agent, turn, ended.cursor if ended is not None else None)
 
     def item(self, number: int) -> Item:
         """Return an item that waits for the operator; raises `NotFound`, or `Refused` if it is settled already."""

@@ -41,7 +41,7 @@ class Reports:
         self._waits = waits
         self._store = registry.store
 
-    def tell(self, change: Change, agent: Agent, turn: Turn, ended: int) -> None:
+    def tell(self, change: Change, agent: Agent, turn: Turn, ended: int | None) -> None:
         """Tell those who gave an agent the work of a turn.
 
         It isn't over yet if the agent goes on when a wait of its ends, or was only suspended.
@@ -54,7 +54,7 @@ class Reports:
             change: the change that the turn's end is a part of.
             agent: the agent.
             turn: the turn.
-            ended: the cursor of the event of the turn's end.
+            ended: the cursor of the event of the turn's end; None: that is forgotten.
         """
         if agent.phase not in {Phase.FAILED, Phase.ENDING} and self._waits.of(agent.id):
             change.put_turn(agent, replace(turn, unsettled=True))
@@ -91,7 +91,9 @@ class Reports:
         if agent.phase is Phase.FAILED:
             self._tell_parent(change, agent, turn, ended, {*told, stopped_by})
 
-    def _tell_parent(self, change: Change, agent: Agent, turn: Turn, ended: int, told: Container[str | None]) -> None:
+    def _tell_parent(
+        self, change: Change, agent: Agent, turn: Turn, ended: int | None, told: Container[str | None]
+    ) -> None:
         """Tell the parent of an agent that has failed at another one's task: a person sees no failure that is a lead's."""
         parent = self._registry.get(agent.parent)
         if parent is None or parent.phase in {Phase.ENDING, Phase.ENDED} or parent.id in told or by_agent(parent) in told:

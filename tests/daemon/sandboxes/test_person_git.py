@@ -1,9 +1,12 @@
 """The person's git configuration is read from its files, but from none that an agent may have written."""
 
 import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from sandbox import host
 from substrat.core.workspaces.git_config import Setting
 from substrat.core.workspaces.person_git import EXCLUDES, Layer, Rules
 from substrat.daemon.sandboxes.person_git import PersonGitReader, Visible, read
@@ -90,7 +93,8 @@ async def test_no_file_is_read_in_the_place_of_an_agent_that_works_or_has_ended(
     (tmp_path / "other").mkdir()
     for path in ("work/ignore", "other/attributes"):
         (tmp_path / path).symlink_to(home / "key")
-    reader = PersonGitReader(agents.registry, FilesHere(), User.current({"HOME": str(home)}), {})
+    state: Any = SimpleNamespace(registry=agents.registry, files=FilesHere(), environ={})
+    reader = PersonGitReader(state, User.current({"HOME": str(home)}), host.system_mounts)
     agents.spawn("anna", workspace=str(tmp_path / "elsewhere"))
     assert [item.content for item in of(await reader.read(agents.agent("anna")), Rules)][-2:] == [b"secret", b"secret"]
     agents.spawn("bert", workspace=str(tmp_path / "work"))
