@@ -1,6 +1,14 @@
-"""What the model knows of items, turns, agents and waits."""
+"""What the model knows of items, turns, agents and waits, and how it refuses."""
 
 from dataclasses import dataclass, field
+
+
+class Refusal(Exception):
+    """A request that must be answered with an error of this name, and change nothing."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.name = name
 
 
 @dataclass(eq=False)

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.model.conftest import DEEP
-from tests.model.reference import Refusal, World
+from tests.model.records import Refusal
+from tests.model.reference import World
 from tests.model.steps import Script, shortened, tokens_in, where
 from tests.support.daemon import DaemonFixture
 from tests.support.waiting import PATIENCE
@@ -53,8 +54,7 @@ class Walk(RuleBasedStateMachine):
         self.events = []  # as a client that reads pages has them
         self.sent = []  # as a subscriber was sent them
         self.cursor = 0
-        self.gone = set()
-        self.log = []
+        self.gone, self.log = set(), []
         self.follow()
 
     def teardown(self):

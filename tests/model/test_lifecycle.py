@@ -22,7 +22,8 @@ from substrat.errors import LimitReached, SubstratError
 from tests.daemon.conftest import AgentsFixture
 from tests.model.beginnings import BEGINNINGS, CHECKED, FAMILY, FOUND
 from tests.model.conftest import DEEP, Clock, Countdown, tokens_in
-from tests.model.reference import Refusal, World
+from tests.model.records import Refusal
+from tests.model.reference import World
 
 LIMITS = {"waiting_items": 4, "children": 2, "depth": 2, "agents": 5}
 ROOM = 2
