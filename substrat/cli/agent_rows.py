@@ -1,4 +1,4 @@
-"""Lays the rows of `ls` out for a terminal: who needs a person first, and what doesn't fit folded. Pure but for `here`.
+"""Lays the rows of `ls` out for a terminal: who needs a person first, and long text folded. Pure but for `here`.
 
 A family has one row, `lead +8`, which stands where its weightiest member would, and has that one's command.
 
@@ -34,7 +34,7 @@ _RIGHT = ("SINCE", "TOKENS", "UNREAD")
 _DISPENSABLE = ("WORKSPACE", "NETWORK", "MODEL", "PROGRAM", "UNREAD", "WORK", "TOKENS")
 """Columns that a narrow terminal goes without, in the order in which they go."""
 _WIDE, _FOR_WIDE = 120, frozenset({"WORKSPACE", "NETWORK", "MODEL", "PROGRAM"})
-"""Columns of a terminal from which on it shows what seldom changes."""
+"""Columns of a terminal from which on it shows the columns that seldom change."""
 _CUTS = (("WORKSPACE", 20), ("DOING", 40), ("NAME", 20), ("DOING", 30), ("MODEL", 8))
 """Which columns are cut to fit a terminal, in this order, and to what width."""
 _LEAST = dict(_CUTS)

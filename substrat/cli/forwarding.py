@@ -53,7 +53,7 @@ class _Flow:
         return bool(self._waiting)
 
     def go_on(self) -> None:
-        """Move what can be moved; raises `OSError` when one end is gone."""
+        """Move the bytes that can be moved; raises `OSError` when one end is gone."""
         with suppress(BlockingIOError):
             if self.wants_input:
                 self._waiting = self.source.recv(_CHUNK)
@@ -66,7 +66,7 @@ class _Flow:
 
 
 class _Relayed:
-    """One accepted connection, and the search for what it is to be connected with.
+    """One accepted connection, and the search for its other end.
 
     Args:
         client: the person's end.

@@ -1,4 +1,4 @@
-"""Gets sockets in the network namespace of a running sandbox, so that a person can connect to what listens there."""
+"""Gets sockets in the network namespace of a running sandbox, so that a person can connect to the agent's servers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SandboxNetwork:
         self._has_six = bool(self._made[socket.AF_INET6])
 
     def close(self) -> None:
-        """Close what isn't connected; a socket that is kept open would keep the network of an ended sandbox."""
+        """Close the sockets that aren't connected; one that is kept open would keep the network of an ended sandbox."""
         for made in self._made.values():
             while made:
                 made.pop().close()

@@ -1,4 +1,4 @@
-"""What the model's agents wait for: others' ends, and agents that must succeed first."""
+"""Has the model's agents wait for others, and for agents that must succeed first."""
 
 # mypy: disable-error-code="attr-defined,has-type"
 

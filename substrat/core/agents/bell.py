@@ -18,7 +18,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 30.0, 3600.0
 
 
 def cause(attention: Attention) -> str | None:
-    """Return what a person is told because of, for example `answer 1767225600.000`; None where nobody has to be told.
+    """Return the cause that a person is told, for example `answer 1767225600.000`; None: there is none.
 
     The same cause is told once. Another question, another failed turn or a later keep is another cause.
     """

@@ -40,7 +40,7 @@ class Policy:
         return child.network.reach <= self.network.reach
 
     def could_allow(self, entry: str) -> bool:
-        """Say whether an entry of an allow-list, for example `pypi.org:8443`, would let through what isn't already."""
+        """Say whether an entry of an allow-list, for example `pypi.org:8443`, would let through more than these rights."""
         if self.network is not Network.FILTERED:
             return False
         try:
@@ -56,7 +56,7 @@ class Policy:
         return replace(self, allow=AllowList.of((*self.allow, *hosts)).texts)
 
     def within(self, above: Policy) -> Policy:
-        """Return what is left of these rights under those of a parent; what is shown stays as it is."""
+        """Return the part of these rights that a parent's rights cover; the files that are shown stay."""
         if self.network.reach > above.network.reach:
             return replace(self, network=above.network, allow=above.allow)
         if self.network is above.network is Network.FILTERED:

@@ -1,4 +1,4 @@
-"""Chooses what is tried in a running turn's network, and judges the answers. Pure.
+"""Chooses the probes of a running turn's network, and judges the answers. Pure.
 
 `substrat.netprobe` tries it. Example: an address that isn't refused gives `CheckResult("refusal", "broken", …)`.
 """
@@ -40,7 +40,7 @@ def host_to_try(allow: tuple[str, ...]) -> tuple[str, int] | None:
 
 
 def judge(agent: str, target: tuple[str, int] | None, found: NetworkProbes, denial: str | None) -> tuple[CheckResult, ...]:
-    """Judge what came of the probes.
+    """Judge the answers to the probes.
 
     Args:
         agent: the agent's name, for remedies.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 PASSED, FAILED = "passed", "failed"
 _LINES, _BYTES = 60, 8 << 10
-"""Of a check's output, what is kept: a person and an agent look at its end."""
+"""The part of a check's output that is kept: a person and an agent look at its end."""
 _LONGEST = 500
 """Characters of its last line in a sentence."""
 _NOT_RUN = frozenset({126, 127})
@@ -36,7 +36,7 @@ class Check(NamedTuple):
 
     @property
     def public(self) -> dict[str, str]:
-        """What clients are told."""
+        """The members that clients see."""
         return {"state": self.state, "text": self.text, "output": self.output}
 
 
@@ -69,14 +69,14 @@ def not_run(command: str, why: str) -> Check:
 
 
 def _ends(printed: bytes) -> tuple[str, str, str]:
-    """Return the last lines of what was printed, the last one that isn't empty, and the words about it in a sentence."""
+    """Return the last lines of an output, the last line that isn't empty, and the words about it in a sentence."""
     output = last_lines(printed)
     line = next((one for one in reversed(output.splitlines()) if one.strip()), "")[:_LONGEST]
     return output, line, f": {line}" if line else " and no output"
 
 
 def last_lines(printed: bytes) -> str:
-    """Return the end of what a program printed, in printable characters."""
+    """Return the end of a program's output, in printable characters."""
     lines = printed[-4 * _BYTES :].decode("utf-8", "replace").expandtabs().splitlines()[-_LINES:]
     text = "\n".join("".join(letter if letter.isprintable() else "?" for letter in line).rstrip() for line in lines)
     return text.strip("\n").encode()[-_BYTES:].decode("utf-8", "ignore")

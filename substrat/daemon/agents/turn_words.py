@@ -1,4 +1,4 @@
-"""What agents are told in the middle of their turns: the operator's words of `send --now`, and that messages wait."""
+"""Tells agents in the middle of their turns the operator's words of `send --now`, and that messages wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FRAME = len(prompts.amid_turn([""], ())) + len("\n\n")
 
 
 class Words(NamedTuple):
-    """What waits for an agent in the middle of its turn.
+    """The words that wait for an agent in the middle of its turn.
 
     Args:
         text: the words for it; empty: there is nothing.
@@ -41,13 +41,13 @@ def reach(agent: Agent, prompt: str) -> bool:
 
 
 class TurnWords:
-    """Says what waits for agents in the middle of their turns, and notes what was handed over."""
+    """Hands words over to agents in the middle of their turns, and notes which ones."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def waiting(self, turn: str, newest: int) -> Words:
-        """Return what waits for the agent of a running turn.
+        """Return the words that wait for the agent of a running turn.
 
         Args:
             turn: the turn.

@@ -1,4 +1,4 @@
-"""Tells those who gave an agent its work what came of it: the parent its child's result, a requester the answer.
+"""Reports the result of an agent's work to those who gave it: to the parent, and to who sent a request.
 
 The ends of children's tasks are gathered: such a report starts a turn of the parent's once each of its children has
 finished or is held by a person, and comes earlier with any other turn. So eight children cost their parent one wake.
@@ -103,14 +103,14 @@ class Reports:
             self._store.note_report(change.tell(parent, text, by_agent(agent), ended, gathers=True), turn.id)
 
     def _stopped_by(self, agent: Agent, turn: Turn) -> str | None:
-        """Return which agent has stopped a turn or its check, as events' `data.by` says it: it knows what it did itself."""
+        """Return which agent has stopped a turn or its check, as events' `data.by` says it: that agent needs no report."""
         if turn.outcome is not Outcome.INTERRUPTED and not turn_check.was_stopped(agent.checked, turn):
             return None
         row = self._store.last_event_of_turn(agent.id, turn.id, "agent:interrupted")
         return json.loads(row.data).get("by") if row is not None and row.data is not None else None
 
     def settle(self, change: Change) -> None:
-        """Wake the parents whose children are all at rest by a change with what was gathered for them, as a part of it."""
+        """Wake the parents whose children are all at rest by a change with the gathered reports, as a part of it."""
         removed = [agent for agent in self._registry.agents if agent.id in change.removed] if change.removed else []
         at_rest = [agent for agent in change.agents.values() if agent.phase not in _AT_WORK]
         # Also of those above: one that waits for an agent goes on no more than that one does.

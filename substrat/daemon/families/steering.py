@@ -29,7 +29,7 @@ class Steering:
 
     Args:
         requests: changes the agents.
-        waits: the agents' waits: none wakes an agent for what it did itself.
+        waits: the agents' waits: none wakes an agent for its own doing.
     """
 
     def __init__(self, requests: AgentRequests, waits: Waits) -> None:
@@ -122,7 +122,7 @@ class Steering:
         return "\n".join([*said, released]).strip()
 
     def _withdraw(self, change: Change, caller: Agent, agent: Agent) -> None:
-        """Take back what an agent has given to one that it ends: it needn't be told that this will not be answered."""
+        """Take back the requests of an agent to one that it ends: it needn't be told that they will not be answered."""
         self._store.settle_requests(item.id for item in self._store.open_requests(agent.id) if item.sender == caller.id)
         if own := [item for item in self._store.waiting_items(agent.id) if item.sender == caller.id]:
             self._store.settle_requests(item.id for item in own)

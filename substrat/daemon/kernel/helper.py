@@ -42,7 +42,7 @@ class TookTooLong(trio.TooSlowError):
     """A program took too long, and was ended.
 
     Args:
-        errors: what it has written to standard error.
+        errors: its standard error.
     """
 
     def __init__(self, errors: bytes) -> None:
@@ -60,7 +60,7 @@ async def run(
     gently: bool = True,
     quiet: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program, and return its exit status, and what it had printed when it ended.
+    """Run a program, and return its exit status and its output.
 
     Where it takes too long or the caller is cancelled, it is ended before this comes back, and all that it has started with
     it, except what has made a process group of its own.
@@ -104,7 +104,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], files: Sequenc
 
 
 async def finish(started: Waiting, given: bytes) -> subprocess.CompletedProcess[bytes]:
-    """Give a program its standard input, and return what has come of it; it goes on where the caller is cancelled."""
+    """Give a program its standard input, and return its outcome; it goes on where the caller is cancelled."""
     with _closing(started):
         assert started.child.stdin is not None
         async with trio.lowlevel.FdStream(os.dup(started.child.stdin.fileno())) as writing:
@@ -140,10 +140,10 @@ async def _ended(started: Waiting) -> subprocess.CompletedProcess[bytes]:
 
 
 async def collect(pipes: Sequence[tuple[int, bytearray]], ended: int | None = None, *, tail: int | None = None) -> bool:
-    """Read what a program prints; return whether it was no more than `MOST` bytes on each pipe, of which no more is read.
+    """Read a program's output; return whether it was no more than `MOST` bytes on each pipe, of which no more is read.
 
     Args:
-        pipes: the descriptors, which don't block, and what their bytes are added to.
+        pipes: the descriptors, which don't block, and the buffers of their bytes.
         ended: the program's pidfd, at whose end the reading ends; None: at the end of all to which it has left its pipes.
         tail: how many of the last bytes are wanted, of any number; None: all of them.
     """
@@ -190,7 +190,7 @@ def _start(
 
 
 def _read(pipe: int, into: bytearray) -> int | None:
-    """Read what a pipe holds, and return how many bytes that were; 0: it is at its end; None: it is empty."""
+    """Read the bytes that a pipe holds, and return how many they were; 0: it is at its end; None: it is empty."""
     try:
         data = os.read(pipe, _PIPE)
     except BlockingIOError:

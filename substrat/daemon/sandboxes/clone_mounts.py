@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Lent(NamedTuple):
-    """What a repository lends its clones.
+    """The objects that a repository lends its clones.
 
     Args:
         objects: the directories of objects.
@@ -33,7 +33,7 @@ class Lent(NamedTuple):
 
 
 def prepare(clone: Clone, borrowing: Borrowing, empty: str) -> Lent:
-    """Make the directories of a clone that are mounted over, and return what it borrows.
+    """Make the directories of a clone that are mounted over, and return the objects that it borrows.
 
     Args:
         clone: the clone.
@@ -62,7 +62,7 @@ def prepare(clone: Clone, borrowing: Borrowing, empty: str) -> Lent:
 
 
 def find_lent(clone: Clone, borrowing: Borrowing, empty: str) -> Lent:
-    """Return what a clone borrows (`prepare`); raises `WorkspaceUnusable` if the repository is gone."""
+    """Return the objects that a clone borrows (`prepare`); raises `WorkspaceUnusable` if the repository is gone."""
     git_places.check_there(clone.git_dir, clone.name)
     objects = git_places.objects(clone.git_dir, borrowing)
     return Lent(objects, object_mounts(objects, empty))
@@ -83,7 +83,7 @@ def _make(tree: int, names: tuple[str, ...]) -> None:
 
 
 def mounts(clone: Clone) -> Iterator[Mount]:
-    """Give the mounts of a clone, without what it borrows.
+    """Give the mounts of a clone, without the borrowed objects.
 
     The directories between its top level and the workspace are mounted over themselves: a mount can't be renamed.
     """

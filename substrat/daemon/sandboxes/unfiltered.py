@@ -57,13 +57,13 @@ async def find(
     git runs in a sandbox without a network that sees the workspace and its repository, and writes nothing.
 
     Args:
-        files: opens what git sees.
+        files: opens the files that git sees.
         bubblewrap: bubblewrap.
         agent: the agent.
         since: the commit that HEAD was at; None: there was none.
         filters: the filters that its sandbox didn't have.
         git_dirs: the git directories elsewhere that its repository is in.
-        lent: the mounts that show what its clone borrows.
+        lent: the mounts of the objects that its clone borrows.
         system: the mounts of the operating system.
 
     Raises:

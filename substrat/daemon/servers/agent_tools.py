@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from substrat.daemon.families.waits import Waits
 
 _TAIL = 1000
-"""Events that the end of an agent's work is put together from: the fragments of some speeches, and what came between."""
+"""Events that the end of an agent's work is put together from: the fragments of some speeches, and the calls between."""
 _LONGEST_STEP = 2048
-"""Bytes that it shows of one step: a command's output must not hide what was done after it."""
+"""Bytes that it shows of one step: a command's output must not hide the steps after it."""
 
 
 class AgentTools:
@@ -64,7 +64,7 @@ class AgentTools:
         return None
 
     async def _place(self, caller: Agent, child: tools.SpawnAgent) -> ChildPlace | SubstratError:
-        """Return where a child works, or why it can't, which is told beside what becomes of the others."""
+        """Return where a child works, or why it can't; its siblings of the same call go on."""
         try:
             return await self._places.choose(caller, child)
         except SubstratError as problem:
@@ -72,7 +72,7 @@ class AgentTools:
 
     async def _look(self, caller: Agent, name: str, what: str, path: str | None) -> str:
         """Return the result, the end of the work or the changes of one of the family, below a line on its kept commit."""
-        self._calls.lists.one(caller, name)  # which says what to do where there is no such agent
+        self._calls.lists.one(caller, name)  # it refuses a name that no agent has
         found = self._registry.find(name)
         if self._registry.root_of(caller).id != self._registry.root_of(found).id:
             raise PolicyDenied(f"{name} isn't of your family, so you see its status only: ask it with send_message")

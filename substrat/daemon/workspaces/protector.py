@@ -99,7 +99,7 @@ class WorkspaceProtector:
     async def note_borrowed_anew(self, agent: Agent) -> None:
         """Let all count that repositories in an agent's workspace borrow now, if a person has accepted all findings there.
 
-        While a sandbox runs there its agent may have just made a list of which nobody knows yet.
+        While a sandbox runs there its agent may have made a list just now.
         """
         shared, own, _ = await self.shared_with(agent)
         roots = _roots(agent, shared)
@@ -160,7 +160,7 @@ class WorkspaceProtector:
     def _search(self, agent: Agent, shared: tuple[str, ...], own: tuple[str, ...]) -> Search:
         configs = git_programs.user_configs(self._user.home, self._environ.get("XDG_CONFIG_HOME"))
         private = (self._layout.state, self._user.place(CURSOR.places.chats))
-        # In a clone nothing is protected: nothing of the host's runs there, and what lands is looked at before.
+        # In a clone nothing is protected: nothing of the host's runs there, and commits are looked at before they land.
         roots = (*((agent.workspace,) if agent.clone is None else ()), *self._further(agent))
         return Search(roots, shared, own, configs, private)
 
@@ -180,7 +180,7 @@ class WorkspaceProtector:
         return await self._files.run(agent.workspace, protected_paths.shared_with, agent.workspace, self.closed)
 
     async def unfinished(self, agent: Agent) -> dict[str, int]:
-        """Return the inodes of what tells of git's unfinished work in a workspace, by path; a slow disk has none."""
+        """Return the inodes of the files that tell of git's unfinished work, by path; none of a slow disk."""
         with suppress(NoAnswer), trio.move_on_after(_GIT_SECONDS):
             shared, own, _ = await self.shared_with(agent)
             directories = own or shared or (f"{agent.host_directory}/.git",)
@@ -192,7 +192,7 @@ class WorkspaceProtector:
 
         Args:
             agent: the agent.
-            before: what `unfinished` returned at the turn's start; None: nobody knows, so nothing is removed.
+            before: what `unfinished` returned at the turn's start; None: that isn't known, so nothing is removed.
         """
         after = await self.unfinished(agent) if before is not None else {}
         removed: list[str] = []
