@@ -156,7 +156,7 @@ def system_mounts() -> tuple[Mount, ...]:
             mounts.append(Symlink(path, os.readlink(path)))
         elif os.path.isdir(path):
             mounts.append(Bind(path, path))
-    mounts += [Bind(f"/etc/{name}", f"/etc/{name}", optional=True) for name in _ETC if os.path.exists(f"/etc/{name}")]
+    mounts += [Bind(f"/etc/{name}", f"/etc/{name}", optional=True) for name in _ETC if os.path.lexists(f"/etc/{name}")]
     return tuple(mounts)
 
 

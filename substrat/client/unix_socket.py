@@ -27,11 +27,11 @@ async def open_stream(path: str) -> UNIXSocketStream:
     Raises:
         DaemonNotRunning: no daemon listens there.
     """
-    directory = None
-    connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connecting.setblocking(False)
+    connecting = directory = None
     connected = False
     try:
+        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connecting.setblocking(False)
         short, directory = paths.short_socket_path(path)
         await checkpoint()
         while not connected:
@@ -48,7 +48,7 @@ async def open_stream(path: str) -> UNIXSocketStream:
             f"'systemctl --user start substratd'"
         ) from None
     finally:
-        if not connected:
+        if not connected and connecting is not None:
             connecting.close()
         if directory is not None:
             os.close(directory)

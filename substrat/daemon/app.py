@@ -167,7 +167,7 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
     families = Families(registry, files, disk_gate, Logins(user.home, environ).of)
     sandboxes = Sandboxes(state, user)
     chats = Chats(files, sandboxes, Sessions(state, sandboxes))
-    agents = Agents(registry, layout, sandboxes.networks, sandboxes.preparer.leave_out)
+    agents = Agents(registry, sandboxes.networks, sandboxes.preparer.leave_out)
     serve_agent = AgentServer(
         points,
         lambda *call: tools.call(*call),  # noqa: PLW0108 - the tools are built later

@@ -216,7 +216,7 @@ class AgentsFixture:
         disk_gate = DiskGate("/state", self.clock, wake_at, self.free, lambda: None)
         self.families = Families(self.registry, FilesHere(), disk_gate, self.logins.of)
         self.admission = self.families.admission
-        self.book = Accounting(self.registry, self.runner.leave_out, lambda _agent, turn: f"prompt {turn}")
+        self.book = Accounting(self.registry, self.runner.leave_out)
         self.supervisor = AgentRequests(self.registry)
         if attached:
             self.families.take_up()

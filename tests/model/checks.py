@@ -22,19 +22,21 @@ class Checks:
         number, before, failures = agent.judged
         if agent.turn.outcome == "interrupted" and agent.turn.stop != "suspend" and before == "again":
             agent.judged = (number, "stopped", failures)
-        if agent.turn.outcome != "success":
-            return
-        if agent.turn.completed == "failed":
+        if agent.turn.outcome == "success" and agent.turn.completed == "failed":
             agent.judged = (0, "passed", 0)
-            return
-        if agent.retries is None:
-            return
-        failures = failures if before == "again" else 0
-        if stopping in {"interrupt", "end"}:
-            agent.judged = (agent.turn.number, "stopped", failures)
+        elif stopping in {"interrupt", "end"} and agent.turn.outcome == "success" and agent.retries is not None:
+            agent.judged = (agent.turn.number, "stopped", failures if before == "again" else 0)
         elif not (agent in self.questions or self.waits_of(agent) or any(item.wakes for item in agent.inbox)):
-            agent.judged = (agent.turn.number, "waiting", failures)
-            agent.turn.unsettled = True
+            self.is_to_be_checked(agent)
+
+    def is_to_be_checked(self, agent):
+        """Have the check of an agent's work come next, and say whether there is one."""
+        turn, (_, before, failures) = agent.turn, agent.judged
+        if turn.outcome != "success" or turn.completed == "failed" or agent.retries is None:
+            return False
+        agent.judged = (turn.number, "waiting", failures if before == "again" else 0)
+        turn.unsettled = True
+        return True
 
     def judge(self, name, outcome, token):
         """The check has run; `token` is in what it has printed."""

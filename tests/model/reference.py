@@ -306,9 +306,12 @@ class World(Checks, Reports, Waits):
     def dismiss(self, index):
         self.commit()
         agent = self.questions.pop(index)
-        is_at_rest = agent.state in {"idle", "suspended"} and not agent.unread and agent not in self.questions
-        if is_at_rest and agent.turn.unsettled and agent.turn.outcome == "success":
-            self.report(agent, agent.turn)
+        turn, is_open = agent.turn, agent in self.questions or agent.unread or agent.checking or self.waits_of(agent)
+        if agent.state in {"idle", "suspended"} and not is_open and turn.unsettled:
+            if self.is_to_be_checked(agent):
+                agent.state = "queued" if agent.state == "idle" else agent.state
+            elif turn.outcome != "interrupted" or turn.stop != "suspend":
+                self.report(agent, turn)
         self.follow_up()
 
     # Turns

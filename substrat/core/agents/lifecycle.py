@@ -78,6 +78,8 @@ class Event(StrEnum):
     """Its private clone couldn't be made or set up, so it has nowhere to work."""
     UNMET = "need failed"
     """An agent that it needs has not succeeded, so its first turn never begins."""
+    CHECK_WANTED = "check wanted"
+    """A question that is closed without an answer kept its work from being checked."""
     CHECK_PASSED = "check passed"
     CHECK_FAILED = "check failed"
     SENT_BACK = "sent back"
@@ -170,6 +172,7 @@ TABLE: dict[Phase, dict[Event, Transition]] = {
         E.RESUME: Transition(P.IDLE),
         E.END: Transition(P.ENDED),
         E.UNPREPARED: Transition(P.FAILED),
+        E.CHECK_WANTED: Transition(P.CHECKING),
     },
     P.QUEUED: {
         # It may be waiting for another try, which a person's decision puts an end to.

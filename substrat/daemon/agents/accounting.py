@@ -38,15 +38,11 @@ class Accounting:
     Args:
         registry: the agents.
         leave_out: starts an agent's program without an option from now on.
-        prompt_of: returns the prompt that was written for a turn from its agent's id and its number; empty: it is gone.
     """
 
-    def __init__(
-        self, registry: Registry, leave_out: Callable[[Agent, str], None], prompt_of: Callable[[str, int], str]
-    ) -> None:
+    def __init__(self, registry: Registry, leave_out: Callable[[Agent, str], None]) -> None:
         self._registry = registry
         self._ends = TurnEnds(registry, leave_out)
-        self._prompt_of = prompt_of
         self._store = registry.store
         self._journal = registry.journal
 
@@ -61,7 +57,7 @@ class Accounting:
         return result_of(decode(line))
 
     def turn_spawned(self, turn: str, started: Process, version: str | None = None, directory: str | None = None) -> None:
-        """Note a turn's process, which directory its workspace is, and the prompt, unless its program prints that."""
+        """Note a turn's process, and which directory its workspace is."""
         agent = self._registry.agent_of_turn(turn)
         if agent is None or agent.turn is None:
             return
@@ -72,7 +68,17 @@ class Accounting:
             found, now = replace(agent, directory=directory or agent.directory), self._registry.steady()
             change.put_turn(found, replace(agent.turn, process=started, begun_at=now, heard_at=now))
             change.record(DaemonEvent(agent.id, turn, "turn:started", text, data, cause))
-            if not program_of(agent).prints_prompt and (prompt := self._prompt_of(agent.id, number)):
+
+    def lacks_prompt(self, turn: str) -> bool:
+        """Say whether a turn's prompt is to be recorded, because its program doesn't print it."""
+        agent = self._registry.agent_of_turn(turn)
+        is_printed = agent is None or program_of(agent).prints_prompt
+        return agent is not None and not is_printed and not self._store.turn_has_event(agent.id, turn, "user")
+
+    def prompt_handed_over(self, turn: str, prompt: str) -> None:
+        """Record a turn's prompt: in a commit of its own, because that of a sandbox is small and can't wait."""
+        if (agent := self._registry.agent_of_turn(turn)) is not None:
+            with self._registry.change("note taken") as change:
                 change.record(DaemonEvent(agent.id, turn, "user", prompt))
 
     def turn_lines(

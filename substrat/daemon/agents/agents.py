@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.network.filtered import Networks
-    from substrat.daemon.state.layout import Layout
 
 
 class Agents:
@@ -25,15 +24,12 @@ class Agents:
 
     Args:
         registry: the agents.
-        layout: the places of their files.
         networks: those that are being served.
         leave_out: has the agent program started without an option from now on.
     """
 
-    def __init__(
-        self, registry: Registry, layout: Layout, networks: Networks, leave_out: Callable[[Agent, str], None]
-    ) -> None:
-        self.accounting = Accounting(registry, leave_out, lambda agent, turn: layout.agent(agent).turn(turn).prompt_text())
+    def __init__(self, registry: Registry, networks: Networks, leave_out: Callable[[Agent, str], None]) -> None:
+        self.accounting = Accounting(registry, leave_out)
         self.requests = AgentRequests(registry)
         self.inbox, self.reminders = Inbox(registry), Reminders(registry)
         self.allow_lists = AllowLists(registry, networks)

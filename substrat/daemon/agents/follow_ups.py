@@ -22,6 +22,7 @@ class FollowUps(NamedTuple):
         tool_called: a turn has called a tool.
         turn_ended: a turn has ended, with its verdict and the cursor of the event of its end.
         work_ended: the work of a turn isn't tried again; its agent is ending, or has gone on after the turn.
+        question_closed: a question or message to the operator was closed without an answer.
         taken: items were taken off an agent's inbox, by a tool or a person, without a turn that delivers them.
         removing: an agent is about to be removed.
         settle: the change is about to be committed.
@@ -32,6 +33,7 @@ class FollowUps(NamedTuple):
     tool_called: tuple[Callable[[Change, Turn], None], ...] = ()
     turn_ended: tuple[Callable[[Change, Agent, Turn, Verdict, int], None], ...] = ()
     work_ended: tuple[Callable[[Change, Agent, Turn, int | None], None], ...] = ()
+    question_closed: tuple[Callable[[Change, Agent], None], ...] = ()
     taken: tuple[Callable[[Change, str, Iterable[Item]], None], ...] = ()
     removing: tuple[Callable[[Change, Agent], None], ...] = ()
     settle: tuple[Callable[[Change], None], ...] = ()

@@ -16,7 +16,6 @@ from substrat.core.agents.records import (
     Closed,
     Item,
     ItemKind,
-    Outcome,
     by_agent,
     open_turn_id,
 )
@@ -28,7 +27,6 @@ from substrat.protocol import answers
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent
-    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
 
@@ -177,20 +175,8 @@ class Inbox:
             self._store.forget_settled()
             if agent is not None:
                 change.put(agent)  # those who wait for it look at it again: it may have finished by that
-                self._end_work(change, agent)
-
-    def _end_work(self, change: Change, agent: Agent) -> None:
-        """Tell those who gave an agent the work of its newest turn what came of it, if only a question kept that open."""
-        turn = self._store.turn(agent.turn.id) if agent.turn is not None else None
-        if turn is None or not turn.unsettled or turn.outcome is not Outcome.SUCCESS or agent.waiting:
-            return
-        if agent.phase not in {Phase.IDLE, Phase.SUSPENDED} or self._store.open_questions([agent.id]):
-            return
-        turn = replace(turn, unsettled=False)
-        change.put_turn(agent, turn)
-        ended = self._store.last_event_of_turn(agent.id, turn.id, "turn:ended")
-        for work_ended in self._registry.follow_ups.work_ended:
-            work_ended(change, agent, turn, ended.cursor if ended is not None else None)
+                for question_closed in self._registry.follow_ups.question_closed:
+                    question_closed(change, agent)
 
     def item(self, number: int) -> Item:
         """Return an item that waits for the operator; raises `NotFound`, or `Refused` if it is settled already."""

@@ -98,6 +98,7 @@ class Settings:
         notes = self._check_rights(before, after)
         with self._registry.change("settings changed") as change:
             self._give(change, after, policy)
+            change.admits = True  # the gate of another model or login may be open
             change.record(*(one.event(before.id, by) for one in _changes(before, after)))
             if before.session is not None and session is None:
                 text = f"a new chat begins, because {program} can't go on with {before.session.id}, which stays"

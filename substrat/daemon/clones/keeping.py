@@ -56,6 +56,7 @@ _Commits = tuple[str | None, str | None, str | None]
 """HEAD's, that of the uncommitted files and that of the other branches and stashes (`Report`)."""
 Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
+Size = Annotated[int, Meta(ge=0, le=1 << 62)]
 Name = Annotated[str, Meta(max_length=300)]
 
 
@@ -75,7 +76,7 @@ class Report(msgspec.Struct, frozen=True):
     lfs: Count
     unreadable: Count
     packed: bool
-    size: Count | None = None  # a note of an earlier daemon has none
+    size: Size | None = None  # a note of an earlier daemon has none
 
 
 @attrs.define(eq=False)

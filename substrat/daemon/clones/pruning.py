@@ -26,7 +26,7 @@ from substrat.daemon.sandboxes import build_spec
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.state.trash import Trash
-from substrat.errors import NotFound, Refused, SandboxFailed, SubstratError
+from substrat.errors import NotFound, Refused, SandboxFailed, StorageFailed, SubstratError
 from substrat.inside.clone.files import DISK_USE, DISK_USE_SECONDS, size_said
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ log = structlog.get_logger("substrat.clones")
 REMOVED = "removed"
 """The state of a clone whose agent is removed; others have their agents' states."""
 GONE, WOULD_GO, STAYS = "pruned", "would-go", "stays"
+_SIZES_SECONDS = 20.0
+"""How long the sizes of all clones may take together; those that are left aren't known."""
 
 
 class StoredClone(NamedTuple):
@@ -138,10 +140,15 @@ class Pruning:
         order = {agent.id: number for number, agent in enumerate(self._registry.agents)}
         clones = sorted(self._registry.store.clones(), key=lambda clone: order.get(clone.agent, -1))
         there = [clone for clone in clones if clone.stage is not Stage.PRUNING and os.path.lexists(clone.tree)]
-        found = {clone.agent: await _size(clone) for clone in there if sizes or clone.kept.size is None}
+        found: dict[str, int | None] = {}
+        with trio.move_on_after(_SIZES_SECONDS):
+            for clone in there:
+                if sizes or clone.kept.size is None:
+                    found[clone.agent] = await _size(clone)
         known = {agent: size for agent, size in found.items() if size is not None}
         if known:
-            await until_stored(partial(self._note_sizes, known))
+            with suppress(StorageFailed):  # on a full disk they are wanted most, and are looked at once more later
+                self._note_sizes(known)
         now = ((clone, known.get(clone.agent, clone.kept.size)) for clone in there)
         return [StoredClone(replace(one, kept=replace(one.kept, size=size)), self._state(one)) for one, size in now]
 
@@ -287,7 +294,7 @@ def _discard(tree: str) -> None:
 
 async def _size(clone: Clone) -> int | None:
     """Return the bytes on disk that a clone takes; None: it takes too long to tell."""
-    with suppress(SubstratError, OSError):
+    with suppress(SubstratError, OSError, helper.TookTooLong):
         done = await helper.run((*DISK_USE, clone.tree), {"PATH": build_spec.PATH}, seconds=DISK_USE_SECONDS, gently=False)
         return size_said(done.stdout)
     return None

@@ -67,6 +67,28 @@ class Checks:
         elif not self._waits.of(agent.id) and self._waits.question_of(agent) is None:
             change.put_turn(replace(agent, checked=check), replace(turn, unsettled=True))
 
+    def question_closed(self, change: Change, agent: Agent) -> None:
+        """Let the work of an agent's newest turn come to its end, or to its check, if only a question kept it open."""
+        turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None
+        if turn is None or not turn.unsettled or (turn.outcome is Outcome.INTERRUPTED and turn.stop == SUSPENDED):
+            return
+        if agent.phase not in {Phase.IDLE, Phase.SUSPENDED} or agent.waiting or turn_check.is_pending(agent.checked):
+            return
+        if self._waits.question_of(agent) is not None or self._waits.of(agent.id):
+            return
+        is_done = turn.outcome is Outcome.SUCCESS and turn.completion is not Completion.FAILED
+        check = turn_check.begun(agent.checked, agent.settings, turn) if is_done else None
+        if check is not None:
+            agent = change.put_turn(replace(agent, checked=check), turn)
+            if agent.phase is Phase.IDLE:
+                change.step(agent, Event.CHECK_WANTED)
+            return
+        turn = replace(turn, unsettled=False)
+        change.put_turn(agent, turn)
+        ended = self._registry.store.last_event_of_turn(agent.id, turn.id, "turn:ended")
+        for work_ended in self._registry.follow_ups.work_ended:
+            work_ended(change, agent, turn, ended.cursor if ended is not None else None)
+
     # Reading
 
     def sentence(self, agent: Agent) -> str | None:

@@ -60,6 +60,7 @@ class Families:
             tool_called=(self.gates.tool_called,),
             turn_ended=(self.gates.turn_over, self.checks.turn_over),
             work_ended=(self._reports.tell,),
+            question_closed=(self.checks.question_closed,),
             taken=(self.waits.delivered,),
             removing=(self.waits.before_removal,),
             settle=(self._settle,),

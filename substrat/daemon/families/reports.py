@@ -126,7 +126,7 @@ class Reports:
             if parent is None or not self._is_to_wake(parent):
                 continue
             try:
-                with self._registry.change("children gone") as change:
+                with self._registry.change("wait over") as change:
                     self._wake(change, parent)
             except StorageFailed as problem:
                 log.error("reports not told", agent=parent.name, reason=problem.message)  # noqa: TRY400 - it says it all

@@ -46,7 +46,8 @@ class KeptObjects:
         if members not in self._kept and len(self._kept) >= _MOST_KINDS:
             del self._kept[next(iter(self._kept))]
         kept = self._kept.setdefault(members, {})
-        if len(self._families) > 2 * len(self._registry.agents):  # most of them are of removed agents
+        most = 2 * len(self._registry.agents)
+        if max(len(self._families), len(kept)) > most:  # many of them are of removed agents
             self._families.clear()
             self._kept = {members: kept}
             kept.clear()

@@ -11,6 +11,7 @@ import errno
 import os
 import shlex
 import sqlite3
+import stat
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -267,18 +268,21 @@ def damaged_state(path: str, what: str) -> StateDamaged:
 
 
 def bytes_to_check(path: str) -> int:
-    """Return how much opening a database reads to check it; a big one costs seconds, so it is checked only after a death.
+    """Return how much opening a database reads to check it; a big one costs seconds, so most starts read nothing.
 
-    The file of SQLite's log, which a daemon that stops takes away, tells that the last one died.
+    The file of SQLite's log, which a daemon that stops takes away, tells that the last one died. A check that is due, or
+    has found damage, is noted in the database itself.
     """
     real = os.path.realpath(path)
     try:
-        size = os.path.getsize(real)
+        found = os.stat(real)
+        if not stat.S_ISREG(found.st_mode):  # a FIFO would hold the daemon up
+            return 0
         with open(real, "rb") as file:
             state = file.read(_APPLICATION_ID.stop)[_APPLICATION_ID]
     except OSError:  # what it means is said when it is opened
         return 0
-    return size if size <= _QUICKLY_CHECKED or any(state) or os.path.exists(real + "-wal") else 0
+    return found.st_size if found.st_size <= _QUICKLY_CHECKED or any(state) or os.path.exists(real + "-wal") else 0
 
 
 def _refuse_newer(path: str) -> None:

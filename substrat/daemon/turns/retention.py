@@ -194,7 +194,8 @@ class Retention:
         cursor = 0
         while rows := self._registry.store.events_after(cursor, agent, _EVENTS_AT_ONCE):
             cursor = rows[-1].cursor
-            if mine := [row.cursor for row in rows if row.turn == turn and row.offset is not None]:
+            lines = (row for row in rows if row.offset is not None or row.kind == "user")  # some prompts aren't printed
+            if mine := [row.cursor for row in lines if row.turn == turn]:
                 self._registry.journal.delete(mine)
             if any(row.turn == turn and row.kind == "turn:ended" for row in rows):
                 break  # no line comes after it, and an agent may have a great many events

@@ -162,6 +162,12 @@ class RunningTurn(TurnControl):
             self._points.after("sandbox started")
             return started
 
+    async def _follow(self, change: ChangeFlag, followed: trio.Event) -> None:
+        """Have the prompt recorded if the program doesn't print it, and then its output."""
+        if self._observer.lacks_prompt(self.turn) and (prompt := await trio.to_thread.run_sync(self._place.prompt_text)):
+            await until_stored(partial(self._observer.prompt_handed_over, self.turn, prompt))
+        await self._output.follow(change, followed)
+
     async def _accompany(
         self, pidfd: int | None, change: ChangeFlag, record: Callable[[], None] = lambda: None
     ) -> TurnObservation:
@@ -173,7 +179,7 @@ class RunningTurn(TurnControl):
                 nursery.start_soon(self._end_after_result)
                 nursery.start_soon(self._limits.watch, change)
                 followed = trio.Event()
-                nursery.start_soon(self._output.follow, change, followed)
+                nursery.start_soon(self._follow, change, followed)
                 await self._wait_exit(pidfd)
                 # At once: its output may wait to be recorded until there is room again.
                 disk_full = self._place.is_full()

@@ -10,12 +10,14 @@ DISK_USE = ("du", "-s", "-B1", "--")
 """Says how many bytes on disk a directory takes, no link followed."""
 DISK_USE_SECONDS = 10.0
 """It takes as long for some millions of files, or on a slow disk; then the size isn't known."""
+_AT_A_TURNS_END_SECONDS = 2.0
+"""The end of a turn waits for it."""
 
 
 def size(directory: str) -> int | None:
     """Return the bytes on disk that a directory takes; None: it takes too long to tell."""
     with suppress(subprocess.TimeoutExpired, OSError):
-        done = subprocess.run((*DISK_USE, directory), capture_output=True, timeout=DISK_USE_SECONDS, check=False)
+        done = subprocess.run((*DISK_USE, directory), capture_output=True, timeout=_AT_A_TURNS_END_SECONDS, check=False)
         return size_said(done.stdout)
     return None
 

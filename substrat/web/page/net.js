@@ -227,7 +227,15 @@ function follow(begun) {
       state.is_open = true;
       begun();
     };
-    socket.onmessage = (message) => message.data.split("\n").forEach((line) => take(JSON.parse(line)));
+    socket.onmessage = (message) => {
+      for (const line of message.data.split("\n")) {
+        try {
+          take(JSON.parse(line));
+        } catch (problem) {
+          console.error(problem); // the other events of the message are shown all the same
+        }
+      }
+    };
     socket.onclose = () => {
       state.is_open = false;
       resolve();

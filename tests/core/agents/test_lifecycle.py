@@ -30,18 +30,18 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "lifecycle.md"
 # One row a phase, one column an event: the phase afterwards, `-` for a refusal, `?` for idle, queued or checking, as
 # `settle` says.
 GRID = """
-phase        prompt       mail         start   suspend    freeze     resume       interrupt    end    succeeded stopped   failed    retried unprepared unmet  passed refused sent-back emptied
-idle         queued       queued       -       suspended  suspended  idle         -            ended  -         -         -         -       failed     -      -      -       -         -
-queued       queued       queued       running suspended  suspended  queued       -            ended  -         -         -         -       failed     failed -      -       -         idle
-checking     checking     checking     -       suspended  suspended  checking     ?            ended  -         -         -         -       -          -      ?      failed  queued    -
-running      running      running      -       suspending frozen     running      interrupting ending ?         failed    failed    queued  -          -      -      -       -         -
-suspending   suspending   suspending   -       suspending suspending -            -            ending suspended suspended suspended -       -          -      -      -       -         -
-interrupting interrupting interrupting -       suspending -          interrupting interrupting ending ?         ?         ?         -       -          -      -      -       -         -
-ending       -            -            -       -          -          -            -            ending ended     ended     ended     -       -          -      -      -       -         -
-suspended    suspended    suspended    -       suspended  suspended  ?            -            ended  -         -         -         -       suspended  -      -      -       -         -
-frozen       frozen       frozen       -       suspending frozen     running      interrupting ending suspended suspended suspended -       -          -      -      -       -         -
-failed       queued       failed       -       suspended  suspended  ?            -            ended  -         -         -         -       failed     -      -      -       -         -
-ended        -            -            -       -          -          -            -            ended  -         -         -         -       ended      -      -      -       -         -
+phase        prompt       mail         start   suspend    freeze     resume       interrupt    end    succeeded stopped   failed    retried unprepared unmet  wanted   passed refused sent-back emptied
+idle         queued       queued       -       suspended  suspended  idle         -            ended  -         -         -         -       failed     -      checking -      -       -         -
+queued       queued       queued       running suspended  suspended  queued       -            ended  -         -         -         -       failed     failed -        -      -       -         idle
+checking     checking     checking     -       suspended  suspended  checking     ?            ended  -         -         -         -       -          -      -        ?      failed  queued    -
+running      running      running      -       suspending frozen     running      interrupting ending ?         failed    failed    queued  -          -      -        -      -       -         -
+suspending   suspending   suspending   -       suspending suspending -            -            ending suspended suspended suspended -       -          -      -        -      -       -         -
+interrupting interrupting interrupting -       suspending -          interrupting interrupting ending ?         ?         ?         -       -          -      -        -      -       -         -
+ending       -            -            -       -          -          -            -            ending ended     ended     ended     -       -          -      -        -      -       -         -
+suspended    suspended    suspended    -       suspended  suspended  ?            -            ended  -         -         -         -       suspended  -      -        -      -       -         -
+frozen       frozen       frozen       -       suspending frozen     running      interrupting ending suspended suspended suspended -       -          -      -        -      -       -         -
+failed       queued       failed       -       suspended  suspended  ?            -            ended  -         -         -         -       failed     -      -        -      -       -         -
+ended        -            -            -       -          -          -            -            ended  -         -         -         -       ended      -      -        -      -       -         -
 """  # noqa: E501 - a table
 ROWS = [line.split() for line in GRID.strip().splitlines()[1:]]
 CELLS = [(Phase(row[0]), event, target) for row in ROWS for event, target in zip(Event, row[1:], strict=True)]

@@ -62,6 +62,9 @@ class TurnObserver:
         self._write()
         self.spawned.append(started)
 
+    def lacks_prompt(self, _turn):
+        return False
+
     def turn_lines(self, _turn, lines, offset, _obstacles, patience=Patience.WAITS):
         self._write()
         self.lines += [line for line, _ in lines]
