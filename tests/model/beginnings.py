@@ -26,6 +26,10 @@ BEGINNINGS = [
 """Few walks would come to a wait, or to a verdict with consequences, without them."""
 
 FOUND = {
+    "a question that is dismissed lets a suspended agent's request be answered": [
+        ("message request", 1, 0), ("turn inbox", 0), ("turn ask", 0), ("turn result", 0), ("request suspend", 0),
+        ("request dismiss", 0),
+    ],
     "a request is answered at last when the question is dismissed for which its agent has sent no answer": [
         ("message request", 1, 0), ("turn inbox", 0), ("turn ask", 0), ("turn result", 0), ("request dismiss", 0),
     ],

@@ -422,6 +422,9 @@ def test_checks_in_a_walk():
     again = [failed, ("restart", 0, None), ("turn result", 1, None), failed]
     broken = [("request resume", 1, None), ("verdict broken", 0, None), ("request resume", 1, None)]
     walked([*CHECKED, *again, *broken])
+    asked = [*CHECKED[:2], ("turn ask", 1, None), ("turn result", 1, None)]
+    walked([*asked, ("request dismiss", 0, None), failed, ("turn result", 1, None), ("verdict passed", 0, None)])
+    walked([*asked, ("request suspend", 1, None), ("request dismiss", 0, None), ("request resume", 1, None), failed])
     for stop in ("interrupt", "end", "remove", "suspend"):
         walked([*CHECKED, (f"request {stop}", 1, None)])
         walked([*CHECKED[:2], ("wait all", 0, [1]), *CHECKED[2:], (f"request {stop}", 1, None)])

@@ -2,6 +2,8 @@
 
 import random
 import uuid
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
@@ -10,6 +12,8 @@ import trio.testing
 from substrat.core.agents.records import Priority
 from substrat.core.families.account_gate import SPREAD_S
 from substrat.core.families.waits import WaitMode
+from substrat.daemon.agents.allow_list import AllowLists
+from substrat.daemon.agents.settings import Settings, WantedSettings
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
 PATIENCE = 30
@@ -76,6 +80,16 @@ def test_another_model_of_the_login_goes_on_until_it_has_met_the_limit_too(agent
     agents.fall("other", errors=LIMIT)
     agents.supervisor.send("a", "more")
     assert agents.state("a") == "queued"
+
+
+def test_an_agent_that_is_given_another_model_goes_on_at_once(agents):
+    agents.spawn("greedy", "work", model="opus")
+    agents.fall("greedy", errors=LIMIT)
+    agents.spawn("b", "work", model="opus")
+    assert agents.state("b") == "queued"
+    networks: Any = SimpleNamespace(changed=lambda *_: None)
+    Settings(agents.registry, AllowLists(agents.registry, networks)).change("b", WantedSettings(model="auto"), "operator")
+    assert agents.state("b") == "running"
 
 
 def test_a_trial_that_is_frozen_keeps_nobody_waiting(agents):

@@ -38,7 +38,8 @@ class OperatorMethods:
         self.questions = Inbox(agents.registry)
         agents.families.targets.look = _no_look
         preparer: Any = SimpleNamespace(
-            protector=SimpleNamespace(unfinished=_nothing), person=SimpleNamespace(read=_no_settings),
+            protector=SimpleNamespace(unfinished=_nothing),
+            person=SimpleNamespace(read=_no_settings),
             machine=SimpleNamespace(filtered=None),
         )
         used: Any = {

@@ -112,6 +112,11 @@ async def test_old_output_is_compressed_and_reads_as_before(new_yard):
 async def test_a_turn_is_dropped_when_it_is_too_old(new_yard):
     yard = new_yard(keep=1000.0)
     first, second = yard.turn("anna"), yard.turn("anna")
+    with yard.agents.registry.change("note taken") as change:  # as of a program that doesn't print its prompt
+        anna = yard.agents.agent("anna").id
+        change.record(*(DaemonEvent(anna, turn, "user", f"prompt {turn}") for turn in (first, second)))
+            *(DaemonEvent(yard.agents.agent("anna").id, turn, "user", f"prompt {turn}") for turn in (first, second))
+        )
     await yard.sweep()
     yard.agents.clock.time += 2000
     kept = [event.cursor for event in yard.journal().page(0, None, 10_000) if event.row.turn != first]
@@ -127,6 +132,7 @@ async def test_a_turn_is_dropped_when_it_is_too_old(new_yard):
     ]
     assert yard.agents.store.turn(first).result == "turn 1 is done"
     assert set(kept) <= {event.cursor for event in yard.journal().page(0, None, 10_000)}
+    assert [text for _, text in yard.agents.told("anna", "user")] == [f"prompt {second}"]
     ((_, text),) = yard.agents.told("anna", "history:dropped")
     assert text.startswith("turn 1 was dropped: it is older than disk.keep allows; its output had ")
     in_memory = [event.cursor for event in yard.agents.journal.page(0, None, 10_000)]
