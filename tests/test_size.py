@@ -45,9 +45,9 @@ ROOMS: dict[str, int] = {
     "substrat/inside": 1900,
     "substrat/protocol": 710,
     "substrat/standin": 1960,
-    "substrat/web": 1020,
+    "substrat/web": 1070,
     "substrat/web/page": 2470,
-    "tests": 54070,
+    "tests": 54390,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480

@@ -6,6 +6,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import anyio
+
 from substrat import errors
 from substrat.client import Client
 from substrat.core.programs.transcript import call_id
@@ -18,12 +20,15 @@ if TYPE_CHECKING:
 CLIENT = "web"
 _PATIENCE_S = 5.0
 """How long the daemon may take to answer `hello`."""
-_MAX_OPEN = 1000
+_MOST_OPEN = 100
+"""Calls of one agent, whose starts are held in memory: a turn was seen to have some ten open at once."""
 _LOOK_BACK = (1_000, 50_000)
 """How many events are searched for a call's start that isn't among those that were paired."""
 _MOST_SEARCHES = 20
 """How often that is done for one agent: it may end calls that it never began, and each search takes a second. Events that
 begin amid a turn lack the starts of the calls that are open then, which are few."""
+_SEARCH_S = 1.0
+"""How long searches of all agents may take together within ten times as long: the events after the call wait for them."""
 
 Object = dict[str, object]
 
@@ -42,8 +47,11 @@ class Calls:
 
     def __init__(self, socket: str) -> None:
         self._socket = socket
-        self._open: dict[tuple[str, str], Object] = {}
+        self._open: dict[str, dict[str, Object]] = {}
+        """By agent and by call."""
         self._searches: Counter[str] = Counter()
+        self._paid_until = float("-inf")
+        """A time: each second of searching moves it on by ten, and no search begins before it."""
 
     async def paired(self, event: EventObject) -> Object:
         """Return an event, to be given in their order; a completed call with the member `call`.
@@ -51,24 +59,34 @@ class Calls:
         That is the cursor and the raw object of the event that started it, or null.
         """
         whole: Object = {**event}
-        key = (event["agent"], call_id(whole))
-        if event["kind"] == "tool-call-started" and key[1]:
-            self._open[key] = {"cursor": event["cursor"], "raw": event["raw"]}
-            if len(self._open) > _MAX_OPEN:
-                del self._open[next(iter(self._open))]
-        elif event["kind"] == "tool-call-completed":
-            whole["call"] = self._open.pop(key, None) or await self._look_back(event, key[1])
+        agent, kind, call = event["agent"], event["kind"], call_id(whole)
+        if kind == "tool-call-started" and call:
+            calls = self._open.setdefault(agent, {})
+            calls[call] = {"cursor": event["cursor"], "raw": event["raw"]}
+            if len(calls) > _MOST_OPEN:
+                del calls[next(iter(calls))]
+        elif kind == "tool-call-completed":
+            whole["call"] = self._open.get(agent, {}).pop(call, None) or await self._look_back(event, call)
+        elif kind == "turn:ended":
+            self._open.pop(agent, None)
         return whole
 
     async def _look_back(self, event: EventObject, sought: str) -> Object | None:
         """Find the start of a call before the events that were given, in its agent's newest ones."""
         if not sought or self._searches[event["agent"]] >= _MOST_SEARCHES:
             return None
+        began = anyio.current_time()
+        self._paid_until = max(self._paid_until, began - 10 * _SEARCH_S)
+        if self._paid_until >= began:
+            return None
         self._searches[event["agent"]] += 1
-        with suppress(errors.SubstratError):  # the daemon is being restarted, or the agent was removed
+        found = None
+        # A SubstratError: the daemon is being restarted, or the agent was removed.
+        with suppress(errors.SubstratError), anyio.move_on_after((began - self._paid_until) / 10):
             async with connected(self._socket) as client:
-                return await _start_of(client, event, sought)
-        return None
+                found = await _start_of(client, event, sought)
+        self._paid_until += 10 * (anyio.current_time() - began)
+        return found
 
 
 async def _start_of(client: Client, event: EventObject, sought: str) -> Object | None:
