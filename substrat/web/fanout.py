@@ -6,7 +6,8 @@ come to them. So nothing piles up for a client that is slow: what it hasn't take
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, suppress
+import logging
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     Object = dict[str, object]
 
+_LOG = logging.getLogger(__name__)
 _REST_S = 0.0002
 """How long the server gathers events before it wakes its readers again, for each reader. To wake one and send to it takes
 some 0.15 ms, so however many readers there are, half of a processor stays free."""
@@ -51,6 +53,9 @@ class Fanout:
         self.window = _NONE
         self.news = anyio.Event()
         """Set, and replaced by another one, when there is more in the window."""
+        self.generation = 0
+        """How often the daemon came back with another state, or with an older copy of it."""
+        self._told = ""
         self._added = anyio.Event()
         self._readers: set[anyio.CancelScope] = set()
         self._following: anyio.CancelScope
@@ -96,18 +101,35 @@ class Fanout:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._wake)
                 while True:
-                    with suppress(errors.SubstratError):  # no daemon, one with another state, or one of another version
-                        await self._fill()
+                    try:
+                        await self._fill(scope)
+                    except errors.CursorUnknown:
+                        self.generation += 1
+                        self._added.set()
+                    except Exception as problem:  # else the whole server would end with this task
+                        self._tell(problem)
                     await anyio.sleep(_PAUSE_S)
 
-    async def _fill(self) -> None:
-        """Subscribe, and put the events into a window of their own."""
+    def _tell(self, problem: Exception) -> None:
+        """Log why there are no events: once, though it is met again five times a second."""
+        sentence = f"no events come: {type(problem).__name__}: {problem}"
+        if sentence != self._told:
+            self._told = sentence
+            _LOG.warning(sentence, exc_info=not isinstance(problem, errors.SubstratError))
+
+    async def _fill(self, scope: anyio.CancelScope) -> None:
+        """Subscribe, and put the events into a window of their own, which is the readers' unless the scope is cancelled."""
         async with follow(self.socket, client=CLIENT, reconnect=float("inf")) as events:
             window, calls = Window(events.journal, events.cursor), Calls(self.socket)
-            self.window = window
-            while True:
-                self._added.set()
-                window.add(_encoded(await calls.paired(await events.receive())))
+            if not scope.cancel_called:
+                self.window = window
+            try:
+                while True:
+                    self._added.set()
+                    window.add(_encoded(await calls.paired(await events.receive())))
+            finally:
+                if self.window is window:
+                    self.window = _NONE
 
     async def _wake(self) -> None:
         """Wake the readers when there is more for them."""
@@ -125,32 +147,40 @@ class Reader:
         self._fanout = fanout
         self._wanted = wanted
         self._cursor = 0
+        self._generation = 0
         self._calls = Calls(fanout.socket)
         self._has_begun = False
 
     async def start(self) -> None:
         """Find the agent's id, the cursor to start after, and the journal."""
         agent, since, journal, _ = self._wanted
-        async with connected(self._fanout.socket) as client:
+        fanout, self._generation = self._fanout, self._fanout.generation
+        async with connected(fanout.socket) as client:
             agent = (await client.show(agent))["id"] if agent is not None else None
             asked = {"agent": agent, "since": -1 if since is None else since, "limit": 1, "journal": journal}
             page = cast("dict[str, Any]", await client.call("events.read", **asked))
         # The page's event is the first one, except for a client that wants only later ones.
         self._cursor = page["cursor"] - (1 if page["events"] and since is not None else 0)
-        self._wanted = self._wanted._replace(agent=agent, journal=page.get("journal"))
+        journal = page.get("journal")
+        self._wanted = self._wanted._replace(agent=agent, journal=journal)
+        # Has the daemon just come back with another state? Then the fan-out is about to see it. If the last reader leaves
+        # meanwhile the window goes, and `news` isn't set.
+        while fanout.window.journal not in {None, journal} and self._generation == fanout.generation:  # noqa: ASYNC110
+            await anyio.sleep(_PAUSE_S)
+        self._generation = fanout.generation
 
     async def next(self) -> list[Encoded]:
         """Wait for the next events, as many as go in one send; none after a while without any.
 
         Raises:
-            CursorUnknown: the daemon came back with another state.
+            CursorUnknown: the daemon came back with another state, or with an older copy of it.
             NotFound: the agent was removed.
         """
         found: list[Encoded] = []
         with anyio.move_on_after(_QUIET_S):
             while not found:
                 news, window = self._fanout.news, self._fanout.window
-                if window.journal not in {None, self._wanted.journal}:
+                if self._generation != self._fanout.generation or window.journal not in {None, self._wanted.journal}:
                     raise errors.CursorUnknown("the daemon has another state")
                 if self._cursor < window.floor:
                     found = await self._read_page(window.floor)

@@ -1,5 +1,6 @@
 """One subscription for many readers: each has every event that it wants once, however far it is behind."""
 
+import errno
 import json
 import shutil
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,6 +11,7 @@ import pytest
 from anyio import to_thread
 from websockets.exceptions import ConnectionClosedOK
 
+from substrat import errors
 from substrat.client import Client
 from substrat.client.events import follow
 from substrat.web import fanout as module
@@ -168,6 +170,56 @@ def test_calls_that_never_began_are_not_sought_for_ever(daemon, asked):
     calls = [event["call"] for event in run(daemon, story) if event["kind"] == "tool-call-completed"]
     assert calls == [None] * 100
     assert 0 < len(asked) < 100
+
+
+def test_readers_outlast_a_subscription_that_fails_and_each_reason_is_logged_once(daemon, anna, monkeypatch, caplog):
+    full = OSError(errno.EMFILE, "too many open files")
+    failures = [full, full, errors.UnsupportedVersion("it speaks another version"), KeyError("cursor")]
+
+    def failing(*arguments, **options):
+        if failures:
+            raise failures.pop(0)
+        return follow(*arguments, **options)
+
+    monkeypatch.setattr(module, "follow", failing)
+
+    async def story(fanout):
+        async with fanout.opened(ALL._replace(since=None)) as reader:
+            await send(daemon, "anna")
+            return await read(reader)
+
+    found = run(daemon, story)
+    assert [unpaired(event) for event in found] == daemon.events("anna")[-len(found) :]
+    assert [record.message.split(": ")[1] for record in caplog.records] == ["OSError", "UnsupportedVersion", "KeyError"]
+    assert [bool(record.exc_info) for record in caplog.records] == [True, False, True]
+
+
+def test_a_reader_is_told_when_the_daemon_comes_back_with_an_older_copy_of_its_state(tmp_path):
+    with DaemonFixture(tmp_path) as daemon:
+        daemon.start()
+        daemon.ok("spawn", "anna", "-w", daemon.workspace())
+        daemon.stop()
+        shutil.copytree(daemon.state, tmp_path / "copy")
+        daemon.start()
+        daemon.ok("send", "anna", "--wait", "Good morning.")
+
+        def go_back():
+            daemon.stop()
+            shutil.rmtree(daemon.state)
+            (tmp_path / "copy").rename(daemon.state)
+            daemon.start()
+
+        async def story(fanout):
+            async with fanout.opened(ALL) as reader:
+                await read(reader)
+                await subscribed(fanout)
+                await to_thread.run_sync(go_back)
+                with pytest.raises(errors.CursorUnknown):
+                    await read(reader)
+            async with fanout.opened(ALL) as reader:
+                return [json.loads(event.json) for event in await reader.next()]
+
+        assert [unpaired(event) for event in run(daemon, story)] == daemon.events("anna")
 
 
 def test_streams_end_when_the_state_was_made_anew(tmp_path):
