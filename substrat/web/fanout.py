@@ -7,7 +7,7 @@ come to them. So nothing piles up for a client that is slow: what it hasn't take
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -149,6 +149,7 @@ class Reader:
         self._cursor = 0
         self._generation = 0
         self._calls = Calls(fanout.socket)
+        """Of the pages since the window was read last: events of the window are none of its."""
         self._has_begun = False
 
     async def start(self) -> None:
@@ -177,16 +178,18 @@ class Reader:
             NotFound: the agent was removed.
         """
         found: list[Encoded] = []
-        with anyio.move_on_after(_QUIET_S):
-            while not found:
-                news, window = self._fanout.news, self._fanout.window
-                if self._generation != self._fanout.generation or window.journal not in {None, self._wanted.journal}:
-                    raise errors.CursorUnknown("the daemon has another state")
-                if self._cursor < window.floor:
-                    found = await self._read_page(window.floor)
-                    continue
-                found, self._cursor = next_events(window.events, self._cursor, self._wanted)
-                if not found:
+        quiet_at = anyio.current_time() + _QUIET_S
+        while not found and anyio.current_time() < quiet_at:
+            news, window = self._fanout.news, self._fanout.window
+            if self._generation != self._fanout.generation or window.journal not in {None, self._wanted.journal}:
+                raise errors.CursorUnknown("the daemon has another state")
+            if self._cursor < window.floor:
+                found = await self._read_page(window.floor)
+                continue
+            self._calls = Calls(self._fanout.socket)
+            found, self._cursor = next_events(window.events, self._cursor, self._wanted)
+            if not found:
+                with anyio.CancelScope(deadline=quiet_at):
                     await news.wait()
         if found and not self._has_begun:
             self._has_begun = True
@@ -197,15 +200,17 @@ class Reader:
     async def _read_page(self, floor: int) -> list[Encoded]:
         """Read the next page of the daemon; when none is left, the cursor has come to the window's floor."""
         agent, _, journal, _ = self._wanted
-        try:
+        page = None
+        with suppress(errors.DaemonNotRunning, errors.ConnectionLost), anyio.move_on_after(_QUIET_S):
             async with connected(self._fanout.socket) as client:
-                events, cursor = await client.read_events(agent, self._cursor, _PAGE_EVENTS, journal)
-        except (errors.DaemonNotRunning, errors.ConnectionLost):
+                page = await client.read_events(agent, self._cursor, _PAGE_EVENTS, journal)
+        if page is None:
             await anyio.sleep(_PAUSE_S)
             return []
-        page = [_encoded(await self._calls.paired(event)) for event in events]
+        events, cursor = page
+        found = [_encoded(await self._calls.paired(event)) for event in events]
         self._cursor = cursor if events else floor
-        return [event for event in page if is_wanted(event, self._wanted)]
+        return [event for event in found if is_wanted(event, self._wanted)]
 
 
 def _encoded(event: Object) -> Encoded:
