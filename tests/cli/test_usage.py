@@ -1,5 +1,6 @@
 """`usage`: tokens of each agent, of its family, and of all."""
 
+from substrat import errors
 from substrat.cli.verbs import usage
 
 
@@ -25,3 +26,16 @@ def test_numbers_stand_below_each_other_and_are_added_up(ctl, fake, monkeypatch)
         "boss and its 2      4     80    2000           -            -",
         "all 2              13  15048    1007           0            0",
     ]
+
+
+def test_the_list_begins_again_when_the_last_agent_of_a_page_was_removed(ctl, fake, monkeypatch):
+    answers = [
+        [{"agent": "a", "name": "anna"}],
+        errors.NotFound("there is no agent 'a'"),
+        [{"agent": "b", "name": "ben"}],
+        [],
+    ]
+    monkeypatch.setattr(usage, "_PAGE", 1)
+    daemon = fake({"usage.list": lambda _: answers.pop(0)})
+    assert ctl("usage", "--json").json == [{"agent": "b", "name": "ben"}]
+    assert [params.get("after") for params in daemon.calls("usage.list")] == [None, "a", None, "b"]

@@ -125,3 +125,25 @@ def test_a_frozen_turn_is_resumed_and_has_no_findings_to_accept(run):
     assert run("list.map(state.isFrozen)", agent, {**asking, "id": "5"}) == [True, False]
     found = {**agent, "findings": [{"number": 7}]}
     assert run(f"state.actionsOf(list[0], {refused}).find((one) => one.verb === 'accept').body", found) == {"what": [7]}
+
+
+def test_the_list_of_agents_begins_again_when_the_last_one_of_a_page_was_removed(run):
+    page = """
+        const asked = [], full = Array.from({ length: 1000 }, (_, number) => ({ id: `gone ${number}` }));
+        const answers = [full, null, full.map((_, number) => ({ id: `${number}` })), [{ id: "last" }]];
+        globalThis.window = { sessionStorage: {} };
+        globalThis.document = { hidden: false };
+        globalThis.fetch = async (path) => {
+            asked.push(path.split("after=")[1] ?? null);
+            const answer = answers.shift();
+            return { ok: answer !== null, status: answer ? 200 : 404, json: async () => answer ?? { error: {} } };
+        };
+        const net = await import("./net.js");
+        await new Promise((resolve) => {
+            net.views.render = resolve;
+            state.state.all_touched = true;
+            net.refreshAgents();
+        });
+        return [asked, state.agents.size, state.agents.has("last")];
+    """
+    assert run(f"await (async () => {{{page}}})()") == [[None, "gone 999", None, "999"], 1001, True]

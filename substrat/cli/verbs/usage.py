@@ -62,7 +62,11 @@ def _named(connection: Connection, names: list[str]) -> tuple[list[dict[str, Any
 def _all(connection: Connection) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     while len(found) % _PAGE == 0:
-        page = connection.call_list("usage.list", after=found[-1]["agent"] if found else None, limit=_PAGE)
+        try:
+            page = connection.call_list("usage.list", after=found[-1]["agent"] if found else None, limit=_PAGE)
+        except errors.NotFound:  # the last one was removed meanwhile
+            found = []
+            continue
         if not page:
             break
         found += page

@@ -119,7 +119,12 @@ async function allAgents() {
   let list = [],
     page = [];
   do {
-    page = await call(`/agents?limit=${MOST_AGENTS}${list.length ? `&after=${list.at(-1).id}` : ""}`);
+    try {
+      page = await call(`/agents?limit=${MOST_AGENTS}${list.length ? `&after=${list.at(-1).id}` : ""}`);
+    } catch (problem) {
+      if (problem.status !== 404 || !list.length) throw problem;
+      return allAgents(); // the last one was removed meanwhile
+    }
     list = list.concat(page);
   } while (page.length === MOST_AGENTS);
   return list;
