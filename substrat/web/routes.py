@@ -16,8 +16,7 @@ from substrat.protocol import clone_objects, objects
 from substrat.protocol.parameters import PARAMETERS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from substrat.client import Client
 
@@ -33,7 +32,7 @@ MOST_EVENTS = 10_000
 """Events of a page of a transcript, put together in a second or two, in slices."""
 _EVENTS = 256
 """Events of a slice, which are decoded and put together in three milliseconds; fewer would cost more requests than work."""
-_MOST_BYTES = 8 * 1024 * 1024
+_MOST_CHARACTERS = 8 * 1024 * 1024
 """Characters after which a page of a transcript ends: few events may be long ones."""
 _CHOICE = ("fields", "names", "family")
 """Parameters of lists by which `ls` chooses."""
@@ -122,33 +121,56 @@ async def _transcript(client: Client, _: str, params: Object) -> object:
     cursor = cast("int", params.get("after", 0))
     turns: dict[str, objects.TurnObject] = {}
     document, transcript = TranscriptDocument(agent, turns), Transcript(midway=cursor > 0)
-    pieces, rest, number, size, is_over = [document.head()], (0, 0), 0, 0, False
-    while not is_over and limit > 0 and size < _MOST_BYTES:
+    pieces, number, size, is_over = [document.head()], 0, 0, False
+    rest: tuple[int, int, str] | None = None  # how many pieces, of the events up to which cursor, and what ends them
+    while not is_over and limit > 0 and size < _MOST_CHARACTERS:
         page, cursor = await client.read_events(agent["id"], cursor, min(limit, _EVENTS))
-        number = await _fill(client, agent["id"], turns, {event["turn"] for event in page} - {None}, number)
+        number = await _fill(client, agent, turns, page, number)
         for event in page:
             made = [document.piece(step) for step in transcript.feed(cast("Object", event))]
             pieces += made
             size += sum(map(len, made))
-            if transcript.is_at_rest and len(pieces) > 1:
-                rest = len(pieces), event["cursor"]
+            if transcript.is_at_rest:
+                rest = len(pieces), event["cursor"], document.tail()
         limit, is_over = limit - len(page), not page
-    if not is_over and rest[0]:
-        del pieces[rest[0] :]
-        cursor = rest[1]
-    else:
+    if is_over or rest is None:
         pieces += [document.piece(step) for step in transcript.finish()]
-    return Page(Encoded("".join((*pieces, document.tail())).encode()), cursor if not is_over else None)
+        tail = document.tail()
+    else:
+        kept, cursor, tail = rest
+        del pieces[kept:]
+    return Page(Encoded("".join((*pieces, tail)).encode()), cursor if not is_over else None)
 
 
 async def _fill(
-    client: Client, agent: str, turns: dict[str, objects.TurnObject], wanted: AbstractSet[str | None], after: int
+    client: Client,
+    agent: objects.WholeAgentObject,
+    turns: dict[str, objects.TurnObject],
+    events: Sequence[objects.EventObject],
+    after: int,
 ) -> int:
-    """Fetch turn objects, oldest first, until all that are wanted are there; returns the number to read on after."""
-    while wanted - turns.keys() and (page := await client.turns(agent, after)):
-        turns.update((turn["id"], turn) for turn in page)
-        after = page[-1]["number"]
+    """Fetch turn objects, oldest first, until those of the events are there; returns the number to read on after."""
+    wanted = {event["turn"] for event in events} - {None}
+    if wanted and not turns:
+        after = await _before(client, agent, events[0]["time"])
+    # From the beginning where that isn't enough: a clock that was set back leads the search astray.
+    for start in (after, 0):
+        number = start
+        while wanted - turns.keys() and (page := await client.turns(agent["id"], number)):
+            turns.update((turn["id"], turn) for turn in page)
+            number = page[-1]["number"]
+        after = max(after, number)
     return after
+
+
+async def _before(client: Client, agent: objects.WholeAgentObject, time: str) -> int:
+    """Search the number after which the turns are that were running at a time or began later."""
+    low, high = 0, agent["turn"]["number"] if agent["turn"] else 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = await client.turns(agent["id"], middle - 1, 1)
+        low, high = (middle, high) if found and found[0]["started_at"] <= time else (low, middle - 1)
+    return max(0, low - 1)
 
 
 def _limit(params: Object, most: int) -> int:
