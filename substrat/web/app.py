@@ -248,7 +248,7 @@ def _wanted(params: Object) -> Wanted:
 
 
 def _failure(problem: errors.SubstratError) -> Response:
-    text = streams.encode(failures.body(type(problem).__name__, problem.message))
+    text = streams.encode(failures.body(problem.wire_name or type(problem).__name__, problem.message))
     return Response(text, failures.status(problem), HEADERS, "application/json")
 
 

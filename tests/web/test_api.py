@@ -6,7 +6,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from substrat import errors
 from substrat.protocol import framing
-from substrat.web import failures, openapi
+from substrat.web import app, failures, openapi
 from substrat.web.routes import ROUTES
 from tests.support.waiting import wait_until
 
@@ -115,6 +115,13 @@ def test_every_error_has_a_status_of_its_kind():
     }  # fmt: skip
     assert found[errors.LimitReached] == 429
     assert found[errors.Conflict] == found[errors.PolicyDenied] == 409
+
+
+def test_an_error_has_its_name_on_the_wire():
+    class Odd(errors.InvalidParams):
+        wire_name = "InvalidParams"
+
+    assert json.loads(bytes(app._failure(Odd("x")).body)) == failures.body("InvalidParams", "x")
 
 
 def test_the_document_is_openapi_and_has_each_path(web):
