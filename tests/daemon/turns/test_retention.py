@@ -115,8 +115,6 @@ async def test_a_turn_is_dropped_when_it_is_too_old(new_yard):
     with yard.agents.registry.change("note taken") as change:  # as of a program that doesn't print its prompt
         anna = yard.agents.agent("anna").id
         change.record(*(DaemonEvent(anna, turn, "user", f"prompt {turn}") for turn in (first, second)))
-            *(DaemonEvent(yard.agents.agent("anna").id, turn, "user", f"prompt {turn}") for turn in (first, second))
-        )
     await yard.sweep()
     yard.agents.clock.time += 2000
     kept = [event.cursor for event in yard.journal().page(0, None, 10_000) if event.row.turn != first]
