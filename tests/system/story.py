@@ -311,6 +311,7 @@ class Story:
         self.execute("anna", "true")
         assert self.call("agent.turns", agent="anna")["turns"]
         assert self.call("agent.usage", agent="anna")["family"]["agents"] == 2
+        assert len(self.call("usage.list")) == len(self.call("agent.list"))
         assert session in [chat["session"] for chat in self.call("session.list", **where)]
         assert self.call("session.read", session=session, **where)["messages"]
         assert self.call("events.read")["events"]

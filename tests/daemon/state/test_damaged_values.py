@@ -115,7 +115,7 @@ def fill(agents):
     agents.spawn("gone")
     agents.supervisor.remove("gone")
     with store.transaction():
-        store.save_gate(Gate("cursor-agent:0123456789abcdef", "x", "used up", 1.0, 2.0, 1, "t"))
+        store.save_gate(Gate("cursor-agent:0123456789abcdef", "x", "used up", 1.0, 2.0, 1, "t", "auto"))
         store.add_mount_points(["/w/.envrc", "/v/.envrc"])
         store.note_worked_in(["/w", "/v"], ["/o/objects"])
         store.note_left_refs(LeftRefs("/w/.git", "past", "/w", "main", "a" * 40, "b" * 40, 1.0))
