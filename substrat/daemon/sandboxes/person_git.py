@@ -207,7 +207,7 @@ class _Reader:
         while rest:
             at = f"{done}/{name}" if (name := rest.pop(0)) else done
             if name == "..":
-                done = os.path.dirname(done)
+                done = os.path.dirname(done).rstrip("/")
             elif os.path.islink(at) and (links := links + 1) <= _MOST_LINKS:
                 self._refuse_agents(at)
                 target = os.readlink(at)
