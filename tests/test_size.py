@@ -56,7 +56,7 @@ LONG_FILES: dict[str, int] = {
     "tests/core/programs/cursor/test_stream.py": 538,
     "tests/daemon/state/test_events.py": 527,
     "tests/daemon/state/test_store.py": 520,
-    "tests/model/reference.py": 509,
+    "tests/model/reference.py": 484,
     "tests/model/test_daemon.py": 523,
     "tests/system/story.py": 547,
     "tests/system/test_full_disk.py": 531,

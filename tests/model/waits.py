@@ -1,4 +1,4 @@
-"""Has the model's agents wait for others, and for agents that must succeed first."""
+"""Has the model's agents wait for others, for agents that must succeed first, and for the operator."""
 
 # mypy: disable-error-code="attr-defined,has-type"
 
@@ -140,3 +140,31 @@ class Waits:
 
     def waits_of(self, agent):
         return [wait for wait in self.waits if wait.agent is agent]
+
+    # Questions to the operator
+
+    def ask(self, name):
+        agent = self.find(name)
+        if len(self.questions) + len(self.operator) >= self.waiting:
+            raise Refusal("LimitReached")
+        self.commit()
+        self.questions.append(agent)
+
+    def answer(self, index, token):
+        agent = self.questions[index]
+        self.check_takes(agent)
+        self.commit()
+        del self.questions[index]
+        self.accept(agent, "message", token, decided=True)
+        self.follow_up()
+
+    def dismiss(self, index):
+        self.commit()
+        agent = self.questions.pop(index)
+        turn, is_open = agent.turn, agent in self.questions or agent.unread or agent.checking or self.waits_of(agent)
+        if agent.state in {"idle", "suspended"} and not is_open and turn.unsettled:
+            if self.is_to_be_checked(agent):
+                agent.state = "queued" if agent.state == "idle" else agent.state
+            elif turn.outcome != "interrupted" or turn.stop != "suspend":
+                self.report(agent, turn)
+        self.follow_up()

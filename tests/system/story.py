@@ -304,7 +304,6 @@ class Story:
         session = self.agents()["anna"]["session_id"]
         where = {"workspace": str(self.work)}
         assert self.call("agent.show", agent="anna")["name"] == "anna"
-        assert self.call("agent.list")
         assert self.call("agent.wait", agents=["anna"])[0]["state"] == "idle"
         assert self.call("agent.wait_message", agent="anna")["turn"]["outcome"] == "success"
         assert "--resume" in self.call("agent.explain", agent="anna")["command"]
