@@ -1,7 +1,8 @@
 """Reads the person's own git configuration, as far as it holds in an agent's sandbox: settings, and two files of rules.
 
 An agent may have written a file that lies in a workspace, or a link there, and could so have the daemon copy a private file
-for it. Nothing is read that lies, or is led to by a link that lies, where an agent may write.
+for it. Nothing is used that lies, or is led to by a link that lies, where an agent may write: where such a file was read,
+all is read once more without it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class PersonGit(NamedTuple):
         layer: the settings that hold inside.
         filters: the filters whose program isn't visible inside, each with its command.
         unread: the files that aren't read, each with the reason.
-        looked: the paths that are no file of the person's where an agent may write.
+        looked: the links that were followed, and the files that they lead to.
     """
 
     layer: Layer = Layer((Rules(EXCLUDES, b""), Rules(ATTRIBUTES, b"")))
