@@ -80,10 +80,10 @@ class Fanout:
             NotFound: there is no such agent.
         """
         reader = Reader(self, wanted)
-        await reader.start()
-        if self._tasks.cancel_scope.cancel_called:
-            raise errors.DaemonNotRunning("this server is being stopped")
         with anyio.CancelScope() as scope:
+            await reader.start()
+            if self._tasks.cancel_scope.cancel_called:
+                raise errors.DaemonNotRunning("this server is being stopped")
             if not self._readers:
                 self._following = anyio.CancelScope()
                 self._tasks.start_soon(self._follow, self._following)
