@@ -1,8 +1,8 @@
 """Reads the person's own git configuration, as far as it holds in an agent's sandbox: settings, and two files of rules.
 
 An agent may have written a file that lies in a workspace, or a link there, and could so have the daemon copy a private file
-for it. Nothing is used that lies, or is led to by a link that lies, where an agent may write: where such a file was read,
-all is read once more without it.
+for it. So no file is read, and no link followed, that lies where an agent may write: the worker that reads names each path
+before it goes on there, and the daemon says which of them no agent can write to.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PersonGit(NamedTuple):
         layer: the settings that hold inside.
         filters: the filters whose program isn't visible inside, each with its command.
         unread: the files that aren't read, each with the reason.
-        looked: the links that were followed, and the files that they lead to.
+        looked: the links and the files that it comes to, also those that it may not follow or read.
     """
 
     layer: Layer = Layer((Rules(EXCLUDES, b""), Rules(ATTRIBUTES, b"")))
@@ -104,6 +104,7 @@ class PersonGitReader:
         self._system_mounts = system_mounts
         self._home = user.home
         self._config_home = state.environ.get("XDG_CONFIG_HOME")
+        self._looked = frozenset[str]()
 
     async def read(self, agent: Agent) -> PersonGit:
         """Read it for an agent; for a private clone with the filters of the repository that it is of."""
@@ -112,30 +113,29 @@ class PersonGitReader:
         roots = (*host.roots(self._system_mounts()), *map(os.path.realpath, (*given.bind_ro, *given.path)))
         visible = Visible(roots, (*given.path, *build_spec.PATH.split(":")), self._home)
         git_dir = agent.clone.git_dir if agent.clone is not None else None
-        place, index, written = git_dir or self._home, self._registry.index, frozenset[str]()
-        while True:
-            found = await self._files.run(place, read, self._home, self._config_home, written, visible, git_dir)
-            # Only the paths that were looked at are compared with the agents' directories, of which there may be thousands.
-            # What was read where an agent may write is dropped, and all is read once more without it.
-            around = {where for path in found.looked if (where := index.writable_around(path)) is not None}
-            if around <= written:
+        place, index, looked = git_dir or self._home, self._registry.index, self._looked
+        while True:  # each time round it comes to the next links; those of the last read are mostly the same
+            safe = frozenset(path for path in looked if index.writable_around(path) is None)
+            found = await self._files.run(place, read, self._home, self._config_home, safe, visible, git_dir)
+            if found.looked <= looked:
+                self._looked = found.looked
                 return found
-            written |= around
+            looked |= found.looked
 
 
 def read(
-    home: str, config_home: str | None, written: Collection[str], visible: Visible, git_dir: str | None = None
+    home: str, config_home: str | None, safe: Collection[str], visible: Visible, git_dir: str | None = None
 ) -> PersonGit:
     """Read the person's configuration; files that are missing or can't be read are left out.
 
     Args:
         home: the person's home.
         config_home: `XDG_CONFIG_HOME`, None where it isn't set.
-        written: directories that agents may write to.
+        safe: the links and files that lie where no agent may write; at others it stops.
         visible: what the sandbox shows.
         git_dir: the git directory that a clone is of, whose own filters (`git lfs install --local`) the clone has too.
     """
-    reader = _Reader(home, written)
+    reader = _Reader(home, safe)
     below = f"{config_home or f'{home}/.config'}/git"
     # The rules that hold where no setting names others come first (gitignore(5), gitattributes(5)).
     rules = (reader.rules(EXCLUDES, f"{below}/ignore"), reader.rules(ATTRIBUTES, f"{below}/attributes"))
@@ -153,9 +153,9 @@ def read(
 class _Reader:
     """Reads configuration files, those that they include, and files of rules."""
 
-    def __init__(self, home: str, written: Collection[str]) -> None:
+    def __init__(self, home: str, safe: Collection[str]) -> None:
         self._home = home
-        self._written = written
+        self._safe = safe
         self._left = MOST_FILES
         self.unread: dict[str, str] = {}
         self.looked: set[str] = set()
@@ -221,7 +221,7 @@ class _Reader:
 
     def _refuse_agents(self, path: str) -> None:
         self.looked.add(path)
-        if any(is_within(path, root) for root in self._written):
+        if path not in self._safe:
             raise _AgentsOwn
 
 

@@ -24,7 +24,17 @@ def home(tmp_path):
 @pytest.fixture
 def found(home, tmp_path):
     visible = Visible(("/usr", str(tmp_path / "shown")), ("/usr/bin", str(tmp_path / "shown")), str(home))
-    return lambda config_home=None: read(str(home), config_home, (str(tmp_path / "work"),), visible)
+
+    def read_all(config_home=None):
+        looked = frozenset()
+        while not (person := read(str(home), config_home, {path for path in looked if not within(path)}, visible)).looked <= looked:
+            looked |= person.looked
+        return person
+
+    def within(path):
+        return path.startswith(f"{tmp_path}/work/")
+
+    return read_all
 
 
 def of(person, kind=Setting):
