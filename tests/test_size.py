@@ -19,7 +19,7 @@ ROOMS: dict[str, int] = {
     "mcp_server": 820,
     "sandbox": 1690,
     "substrat": 1090,
-    "substrat/cli": 5690,
+    "substrat/cli": 5720,
     "substrat/client": 570,
     "substrat/core": 0,
     "substrat/core/agents": 1710,
@@ -47,7 +47,7 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 1960,
     "substrat/web": 1020,
     "substrat/web/page": 2470,
-    "tests": 54070,
+    "tests": 54100,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480

@@ -22,6 +22,7 @@ import sys
 import time
 
 from substrat.cli import attention, output
+from substrat.protocol.attention import COMMANDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ def laid_out(agents: list[Agent], place: Place) -> list[str]:
     families: dict[object, list[Agent]] = {}
     for agent in sorted(agents, key=attention.weight):
         families.setdefault(agent.get("family", agent.get("name")), []).append(agent)
-    # More rows than lines aren't shown, so nothing is looked up for them but their kinds.
-    table = _Table(list(families.values())[: place.lines], place)
-    kinds = [[attention.kind(agent) for agent in family] for family in families.values()]
+    kinds = [list(map(attention.kind, family)) for family in families.values()]
+    # More rows than lines aren't shown, so nothing else is looked up for them.
+    table = _Table(list(families.values())[: place.lines], [row[0] for row in kinds[: place.lines]], place)
     counts = output.wrapped(attention.counts([kind for row in kinds for kind in row]), 0, place.columns).split("\n")
     room = None if place.lines is None else place.lines - 1 - len(counts)
     rows = table.rows(has_second_lines=True)
@@ -137,16 +138,19 @@ def _folded(kinds: Sequence[Sequence[str]], shown: int) -> Iterator[str]:
 class _Table:
     """The cells of the rows, and the columns that are shown."""
 
-    def __init__(self, families: Sequence[Sequence[Agent]], place: Place) -> None:
+    def __init__(self, families: Sequence[Sequence[Agent]], kinds: list[str], place: Place) -> None:
         self._place = place
-        self._kinds = [attention.kind(family[0]) for family in families]
-        self._cells = [_cells(family, place) for family in families]
-        self.commands = [attention.command_of(family) for family in families]
+        self._kinds = kinds
+        self._columns = _columns(families, kinds, place)
+        self.commands = [
+            attention.command_of(family) if kind in COMMANDS else ""
+            for kind, family in zip(self._kinds, families, strict=True)
+        ]
         """What a person types next for each."""
+        self._said = [
+            f"{why}: {todo}" if todo else why for why, todo in zip(self._columns["DOING"], self.commands, strict=True)
+        ]
         self._sizes = self._fitted()
-        is_plain = place.columns is None and not place.colour  # nothing is cut, and no cell is wider than its column
-        widths = [f"%{size if title in _RIGHT else -size}s" for title, size in self._sizes.items()]
-        self._template = "  ".join(widths) if is_plain else None
 
     def heads(self) -> str:
         """Return the line above the rows."""
@@ -159,8 +163,22 @@ class _Table:
         Args:
             has_second_lines: whether a command that doesn't fit into DOING gets a line of its own.
         """
-        made = zip(self._cells, self.commands, self._kinds, strict=True)
+        if self._place.columns is None and not self._place.colour:
+            return [[line] for line in self._plain()]
+        cells = (dict(zip(self._columns, row, strict=True)) for row in zip(*self._columns.values(), strict=True))
+        made = zip(cells, self.commands, self._kinds, strict=True)
         return [self._row(*one, has_second_lines=has_second_lines) for one in made]
+
+    def _plain(self) -> list[str]:
+        """Return the rows without colours, where nothing is cut; a template makes most of them, in a third of the time."""
+        template = "  ".join(f"%{size if title in _RIGHT else -size}s" for title, size in self._sizes.items())
+        columns = {**self._columns, "DOING": self._said}
+        rows = list(zip(*(columns[title] for title in self._sizes), strict=True))
+        lines = map(template.__mod__, rows)
+        return [
+            line.rstrip() if line.isascii() else self._line(dict(zip(self._sizes, row, strict=True)))
+            for line, row in zip(lines, rows, strict=True)
+        ]
 
     def _row(self, cells: Mapping[str, str], command: str, kind: str, *, has_second_lines: bool) -> list[str]:
         width = self._sizes["DOING"] if self._place.columns is not None else None
@@ -195,10 +213,6 @@ class _Table:
         return [self._line({**cells, "DOING": first}, kind), indent + output.shortened(below, columns)]
 
     def _line(self, cells: Mapping[str, str], kind: str = "") -> str:
-        if self._template is not None:
-            line = self._template % tuple([cells[title] for title in self._sizes])
-            if line.isascii():
-                return line.rstrip()
         parts = []
         for title, size in self._sizes.items():
             cell = cells[title]
@@ -214,15 +228,12 @@ class _Table:
     def _fitted(self) -> dict[str, int]:
         """Return the columns that are shown, each with its width."""
         sizes: dict[str, int] = {}
-        for title in TITLES:
-            column = [cells[title] for cells in self._cells]
-            if title in {"WORK", "UNREAD"} and all(cell in {"-", "0"} for cell in column):
+        for title, column in self._columns.items():
+            if title in {"WORK", "UNREAD"} and set(column) <= {"-", "0"}:
                 continue
             if title == "PROGRAM" and len(set(column)) < 2:
                 continue
-            if title == "DOING":
-                column = [f"{why}: {todo}" if todo else why for why, todo in zip(column, self.commands, strict=True)]
-            sizes[title] = _widest([title, *column])
+            sizes[title] = _widest([title, *(self._said if title == "DOING" else column)])
         columns = self._place.columns
         if columns is None:
             return sizes
@@ -267,34 +278,46 @@ def _widest(cells: Sequence[str]) -> int:
     return max(map(len if "".join(cells).isascii() else output.width, cells))
 
 
-TITLES = (
-    "NAME", "ATTENTION", "SINCE", "TOKENS", "UNREAD", "PROGRAM", "MODEL", "NETWORK", "WORK", "DOING", "WORKSPACE",
-)  # fmt: skip
+def _columns(families: Sequence[Sequence[Agent]], kinds: list[str], place: Place) -> dict[str, list[str]]:
+    """Return the cells of families, column by column: those of the roots, but for what all members make up.
 
-
-def _cells(family: Sequence[Agent], place: Place) -> dict[str, str]:
-    """Return the cells of a family, sorted by weight, or of one agent: its root's, but for what all members make up."""
-    text = output.text_of
-    root = family[0] if len(family) == 1 else next((one for one in family if one.get("id") == one.get("family")), family[0])
+    Args:
+        families: each sorted by weight.
+        kinds: those of the weightiest of each.
+        place: where they are printed.
+    """
+    roots = [family[0] if len(family) == 1 else _root(family) for family in families]
+    since = [str(attention.since(family[0])) for family in families]
+    ages = {stamp: output.age(stamp, place.now) for stamp in set(since)}
+    names, programs, models, networks, workspaces = (
+        output.texts_of([root.get(key) for root in roots]) for key in ("name", "program", "model", "network", "workspace")
+    )
+    paths = {path: _short_path(path, place) for path in set(workspaces)}
     return {
-        "NAME": text(root.get("name")) + (f" +{len(family) - 1}" if len(family) > 1 else ""),
-        "ATTENTION": attention.kind(family[0]),
-        "SINCE": output.age(attention.since(family[0]), place.now),
-        "TOKENS": shortened(sum(map(_tokens, family))),
-        "UNREAD": text(root.get("unread")),
-        "PROGRAM": text(root.get("program")),
-        "MODEL": text(root.get("model")),
-        "NETWORK": text(root.get("network")),
-        "WORK": output.work_of(root),
-        "DOING": attention.doing_of(family, root),
-        "WORKSPACE": _short_path(text(root.get("workspace")), place),
+        "NAME": [
+            f"{name} +{len(family) - 1}" if len(family) > 1 else name for name, family in zip(names, families, strict=True)
+        ],
+        "ATTENTION": kinds,
+        "SINCE": [ages[stamp] for stamp in since],
+        "TOKENS": [shortened(sum([_tokens(one) for one in family])) for family in families],
+        "UNREAD": [output.text_of(root.get("unread")) for root in roots],
+        "PROGRAM": programs,
+        "MODEL": models,
+        "NETWORK": networks,
+        "WORK": list(map(output.work_of, roots)),
+        "DOING": list(map(attention.doing_of, families, roots)),
+        "WORKSPACE": [paths[path] for path in workspaces],
     }
+
+
+def _root(family: Sequence[Agent]) -> Agent:
+    return next((one for one in family if one.get("parent") is None), family[0])
 
 
 def _tokens(agent: Agent) -> int:
     tokens = agent.get("tokens")
-    counts = [tokens.get("input"), tokens.get("output")] if isinstance(tokens, dict) else []
-    return sum(count for count in counts if isinstance(count, int))
+    given, made = (tokens.get("input"), tokens.get("output")) if isinstance(tokens, dict) else (0, 0)
+    return (given if isinstance(given, int) else 0) + (made if isinstance(made, int) else 0)
 
 
 def shortened(total: int) -> str:

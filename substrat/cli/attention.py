@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from substrat.cli import output
 from substrat.protocol import attention
 from substrat.protocol.attention import KINDS
@@ -12,7 +14,8 @@ if TYPE_CHECKING:
 
     from substrat.cli.output import Agent
 
-_KNOWN = frozenset(KINDS)
+_KNOWN = {kind: kind for kind in KINDS}
+_PLACES = {kind: place for place, kind in enumerate(KINDS)}
 _STILL = frozenset({"failed", "suspended"})
 """States that an agent's row names, also where they are its lead's to settle and its kind is `idle`."""
 _SEVERAL = frozenset({"failed", "merge", "suspended"})
@@ -28,8 +31,10 @@ _COLOURS = {
 
 def kind(agent: Agent) -> str:
     """Return the kind of an agent's attention; `-` where there is none."""
-    found = _member(agent, "kind")
-    return found if isinstance(found, str) and found in _KNOWN else output.text_of(found)
+    try:
+        return _KNOWN[agent["attention"]["kind"]]  # type: ignore[index]  # several times for each row, so nothing is asked first
+    except (KeyError, TypeError):
+        return output.text_of(_member(agent, "kind"))
 
 
 def level(agent: Agent) -> str:
@@ -49,7 +54,7 @@ def weight(agent: Agent) -> tuple[int, str]:
 
 def place_of(of: str) -> int:
     """Return the place of a kind among all, the weightiest first."""
-    return KINDS.index(of) if of in KINDS else len(KINDS)
+    return _PLACES.get(of, len(KINDS))
 
 
 def has_failed(agent: Agent) -> bool:
@@ -98,9 +103,9 @@ def doing_of(family: Sequence[Agent], root: Agent) -> str:
         family: its members, sorted by weight.
         root: the one at its top, which isn't counted.
     """
-    words = [_word(one) for one in family if one is not root]
-    if not words:
+    if len(family) == 1:
         return doing(root)
+    words = [_word(one) for one in family if one is not root]
     parts = [_counted(words.count(word), word) for word in dict.fromkeys(words)]
     first = family[0] if command(family[0]) else root
     why = "" if kind(first) == "waiting" else doing(first)  # its waits are those of the counts
@@ -127,16 +132,16 @@ def _counted(number: int, word: str) -> str:
 
 def doing(agent: Agent) -> str:
     """Return why an agent needs a person or waits, its activity, or the first line of its last words; `-` for nothing."""
-    of, text = kind(agent), _text(agent)
-    refusal = text.partition("; refused ")[2]
-    activity = agent.get("activity")
+    of, activity = kind(agent), agent.get("activity")
     if of == "working" and isinstance(activity, dict):
         text = output.text_of(activity.get("text"))
     elif of in {"idle", "done"} and agent.get("state") not in _STILL:
-        text = output.text_of(str(agent.get("last") or "").strip().partition("\n")[0])
+        last = agent.get("last")
+        text = output.text_of(str(last).strip().partition("\n")[0]) if last else "-"
     else:
         # The row is about an agent, and few columns are left for its program.
-        return text.removeprefix("the agent program ").replace("failed: the agent program ", "failed: ", 1)
+        return _text(agent).removeprefix("the agent program ").replace("failed: the agent program ", "failed: ", 1)
+    refusal = _text(agent).partition("; refused ")[2] if "refused" in str(_member(agent, "text")) else ""
     if not refusal:
         return text
     return f"refused {refusal}" if text == "-" else f"refused {refusal}; {text}"
@@ -153,7 +158,8 @@ def counts(kinds: Sequence[str]) -> str:
     Args:
         kinds: the kind of each agent.
     """
-    parts = [f"{kinds.count(one)} {one}" for one in (*KINDS, "-") if one in kinds]
+    numbers = Counter(kinds)
+    parts = [f"{numbers[one]} {one}" for one in (*KINDS, "-") if one in numbers]
     total = f"{len(kinds)} agent{'' if len(kinds) == 1 else 's'}"
     return f"{total}: {', '.join(parts)}" if parts else total
 

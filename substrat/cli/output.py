@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import lru_cache
 
 from substrat.cli.table import COMMAND_NAME
 from substrat.visible import visible
@@ -138,6 +139,16 @@ def _broken(sentence: str, columns: int | None) -> str:
 def text_of(value: object, absent: str = "-") -> str:
     """Return a value of an agent object as harmless text; nothing becomes `absent`."""
     return absent if value is None or value == "" else one_line(str(value))
+
+
+def texts_of(values: Sequence[object]) -> list[str]:
+    """Return values as `text_of` does; words are looked at all at once, in a tenth of the time."""
+    try:
+        joined = f"|{'|'.join(values)}|"  # type: ignore[arg-type]  # another value than a text is an error that is meant
+    except TypeError:
+        return list(map(text_of, values))
+    are_words = joined.isascii() and joined.isprintable() and not any(odd in joined for odd in ("  ", "| ", " |", "||"))
+    return list(values) if are_words else list(map(text_of, values))  # type: ignore[arg-type]
 
 
 def turn_of(agent: Agent) -> dict[str, object] | None:
@@ -339,17 +350,24 @@ def seconds_of(stamp: object) -> float | None:
     if not isinstance(stamp, str):
         return None
     try:
-        year, month, day = int(stamp[:4]), int(stamp[5:7]), int(stamp[8:10])
         hour, minute, second = int(stamp[11:13]), int(stamp[14:16]), float(stamp[17:].rstrip("Zz").split("+")[0])
+        return _days(stamp[:10]) * 86400 + hour * 3600 + minute * 60 + second if 0 <= second < 61 else None
     except ValueError:
         return None
-    if not 0 <= second < 61:
-        return None
-    # Days since the epoch in the proleptic Gregorian calendar, years beginning in March (so leap days come last).
+
+
+@lru_cache(100)  # a list has thousands of times, and few days
+def _days(date: str) -> int:
+    """Return the days from the epoch to a date.
+
+    Raises:
+        ValueError: it isn't one.
+    """
+    year, month, day = int(date[:4]), int(date[5:7]), int(date[8:10])
+    # The proleptic Gregorian calendar, years beginning in March (so leap days come last).
     year -= month <= 2
     era_day = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    days = year * 365 + year // 4 - year // 100 + year // 400 + era_day - 719468
-    return days * 86400 + hour * 3600 + minute * 60 + second
+    return year * 365 + year // 4 - year // 100 + year // 400 + era_day - 719468
 
 
 def clock(stamp: object) -> str:

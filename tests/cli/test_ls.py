@@ -60,7 +60,7 @@ def family(listed):
         states: dict[str, dict[str, object]] = {"fails": {"state": "failed"}, "merged": {"clone": merged}}
         kids = [
             listed(f"kid-{number}", {"fails": "idle", "merged": "idle"}.get(kind, kind), f"why {number}", family="lead",
-                   tokens={"input": 1000, "output": 0}, **states.get(kind, {}))
+                   parent="lead", tokens={"input": 1000, "output": 0}, **states.get(kind, {}))
             for number, kind in enumerate(kinds, 1)
         ]  # fmt: skip
         return [listed("lead", lead, "its own", family="lead"), *kids]
@@ -230,6 +230,15 @@ def test_lines_keep_to_a_narrow_terminal(listed, width, height):
     assert lines[0].startswith("NAME ")
     assert "DOING" in lines[0]
     assert any("answer asks-0 TEXT" in line for line in lines)
+
+
+def test_rows_are_the_same_whether_they_are_laid_out_for_a_terminal_or_a_pipe(listed, family):
+    names = ["anna", "a  b", " c", "d ", "e|", "\u4e2d\u6587", "f\x1b[2J", "", "100%"]
+    odd = [listed(name, "idle", last=f"{name}\nmore", workspace=f"/x/{name}", unread=None) for name in names]
+    agents = [*crowd(listed, 3, 4, 30), *family("answer", "merged", "fails", lead="merge"), *odd]
+    assert agent_rows.laid_out(agents, Place(0.0)) == agent_rows.laid_out(agents, Place(0.0, 10_000))
+    for value in (*names, None, 7):
+        assert output.texts_of([value, "b"]) == [output.text_of(value), "b"]
 
 
 def test_numbers_of_tokens_are_short():
