@@ -137,7 +137,8 @@ async def test_an_object_is_made_again_only_when_its_family_has_changed(new_agen
     assert await agrees(other.id)
     assert await agrees(other.id), "of an agent that asks nothing is kept"
     asked.questions.dismiss(question)
-    assert await agrees(), "it is as before"
+    assert await agrees(other.id)
+    assert await agrees(), "it rests again"
     asked.agents.supervisor.end(other.name)
     asked.agents.supervisor.remove(lead.id)
     assert await agrees(other.id, child.id)
