@@ -19,7 +19,7 @@ ROOMS: dict[str, int] = {
     "mcp_server": 820,
     "sandbox": 1690,
     "substrat": 1090,
-    "substrat/cli": 5720,
+    "substrat/cli": 5740,
     "substrat/client": 570,
     "substrat/core": 0,
     "substrat/core/agents": 1710,

@@ -130,7 +130,8 @@ class Feed:
     def _drop_removed(self) -> None:
         """Go on without the agents that were removed; over a new connection, because this one has subscriptions."""
         self._connection.reopen()
-        there_are = {str(agent["id"]) for agent in self._connection.call_list("agent.list", fields=["id"])}
+        agents = self._connection.call_list("agent.list", fields=["id"], names=list(self._cursors))
+        there_are = {str(agent["id"]) for agent in agents}
         self._cursors = {agent: cursor for agent, cursor in self._cursors.items() if agent in there_are}
 
 

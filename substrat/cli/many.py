@@ -89,7 +89,8 @@ def descendants(connection: Connection, names: Sequence[str]) -> Iterator[tuple[
         names: the agents' names or ids; one that isn't there has none.
     """
     children: dict[object, list[Agent]] = {}
-    for agent in (agents := connection.call_list("agent.list", fields=["id", "name", "parent", "state"])):
+    fields = ["id", "name", "parent", "state"]
+    for agent in (agents := connection.call_list("agent.list", fields=fields, names=names, family=True)):
         children.setdefault(agent.get("parent"), []).append(agent)
     for agent in [agent for agent in agents if {agent["id"], agent["name"]} & {*names}]:
         found = [*children.get(agent["id"], [])]

@@ -97,15 +97,17 @@ def tell_needs(connection: Connection, agents: Sequence[Agent]) -> int:
 def _with_awaited(connection: Connection, agents: list[Agent]) -> list[Agent]:
     """Add those that some agents wait for, and that those wait for."""
     try:
-        waits = connection.call_list("wait.list")
-        known = {agent["name"]: agent for agent in connection.call_list("agent.list", fields=["id", "name", "attention"])}
+        found_waits = connection.call_list("wait.list")
+        waits = [(wait.get("agent"), members) for wait in found_waits if isinstance(members := wait.get("names"), list)]
+        awaited = list({str(member) for _, members in waits for member in members})
+        others = connection.call_list("agent.list", fields=["id", "name", "attention"], names=awaited) if awaited else []
     except errors.ConnectionLost:
         return agents  # the command itself has succeeded
+    known = {agent["name"]: agent for agent in others}
     found = {agent["name"]: agent for agent in agents}
     for name in (names := list(found)):  # it grows while it is walked
-        for wait in waits:
-            members = wait.get("names")
-            if wait.get("agent") == name and isinstance(members, list):
+        for agent, members in waits:
+            if agent == name:
                 names += [member for member in members if member in known and member not in names]
     return [found.get(name) or known[name] for name in names]
 

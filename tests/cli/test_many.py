@@ -343,3 +343,19 @@ def test_a_diff_without_commits_tells_of_uncommitted_files(ctl, fake, agent):
         "a has committed nothing; 'substratctl diff a --wip' shows 2 files",
     )
     assert [ctl("diff", *words).err for words in (("b",), ("c",), ("a", "--wip"), ("a", "--json"))] == [""] * 4
+
+
+def test_verbs_that_look_a_few_agents_up_ask_for_these_alone(ctl, fake, agent):
+    anna = agent(id="1", name="anna", state="running", parent="p")
+    place = {"position": 1, "agent": "anna", "family": "p", "priority": "normal", "since": None, "reason": "r"}
+    daemon = fake({
+        "agent.list": [anna], "agent.show": anna, "agent.end": anna, "queue.list": [place], "queue.gates": [],
+        "agent.network": {"allow": []}, "agent.resume": {"agent": anna, "message": 1},
+    })  # fmt: skip
+    cases = {
+        ("show", "anna"): ["1", "p"], ("end", "anna"): ["anna"], ("queue",): ["p"], ("accept", "anna", "3x"): ["3x"],
+        ("allow", "anna", "wiki:443"): ["anna", "wiki:443"], ("resume", "anna", "x" * 200): ["x" * 100],
+    }  # fmt: skip
+    for words, names in cases.items():
+        ctl(*words)
+        assert sorted(daemon.calls("agent.list")[-1]["names"]) == names, words

@@ -82,7 +82,8 @@ def _check_words(connection: Connection, names: list[str]) -> None:
     doubtful = [word for word in names[1:] if not many.is_glob(word) and (word[:1].isdigit() or not is_agent_name(word))]
     if not doubtful:
         return
-    known = {agent[key] for agent in connection.call_list("agent.list", fields=["id", "name"]) for key in ("id", "name")}
+    agents = connection.call_list("agent.list", fields=["id", "name"], names=doubtful)
+    known = {agent[key] for agent in agents for key in ("id", "name")}
     for word in doubtful:
         if word not in known:
             raise errors.NotFound(

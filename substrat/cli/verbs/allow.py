@@ -49,7 +49,7 @@ def _split(connection: Connection, words: list[str]) -> tuple[list[str], list[st
     """
     if len(words) == 1:
         return words, []
-    agents = connection.call_list("agent.list", fields=["id", "name"])
+    agents = connection.call_list("agent.list", fields=["id", "name"], names=words)
     known = {agent[key] for agent in agents for key in ("id", "name")}
     count = 1
     while count < len(words) and words[count] in known and not _HOST.search(words[count]):

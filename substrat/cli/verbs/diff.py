@@ -64,8 +64,8 @@ def run(arguments: Arguments) -> int:
 
 def _uncommitted(connection: Connection, names: list[object]) -> dict[object, object]:
     """Return how many uncommitted files agents have, by their names, as of their last turns."""
-    agents = connection.call_list("agent.list", fields=["name", "clone"])
-    works = {agent["name"]: agent.get("clone") for agent in agents if agent["name"] in names}
+    agents = connection.call_list("agent.list", fields=["name", "clone"], names=names)
+    works = {agent["name"]: agent.get("clone") for agent in agents}
     return {name: work.get("files") for name, work in works.items() if isinstance(work, dict)}
 
 

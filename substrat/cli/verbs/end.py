@@ -41,7 +41,7 @@ def run(arguments: Arguments) -> int:
 
 def _agrees(connection: Connection, names: list[str]) -> bool:
     """Say how many turns would be stopped, and ask whether all agents are ended."""
-    agents = [one for one in connection.call_list("agent.list", fields=["id", "turn"]) if one["id"] in names]
+    agents = connection.call_list("agent.list", fields=["turn"], names=names)
     turns = sum((turn := output.turn_of(one)) is not None and turn.get("outcome") is None for one in agents)
     running = f"{turns} turns run" if turns > 1 else f"{turns or 'no'} turn runs"
     return output.agrees(f"{running}. End {many.counted(len(names))} for good?")

@@ -33,7 +33,8 @@ def run(arguments: Arguments) -> int:
             output.put_json(queue)
             return 0
         gates = connection.call_list("queue.gates")
-        agents = connection.call_list("agent.list", fields=["id", "name"]) if queue else []
+        families = list({str(place.get("family")) for place in queue})
+        agents = connection.call_list("agent.list", fields=["id", "name"], names=families) if queue else []
     if tried is not None:
         _say_tried(tried, gates)
     if queue:

@@ -91,7 +91,9 @@ def _who_and_what(arguments: Arguments, connection: Connection) -> tuple[list[st
     if arguments.flag("all"):
         return _all(connection), words[0] if words else prompt
     if len(words) > 1 and prompt is None:
-        return split_words(words, connection.call_list("agent.list", fields=["id", "name"]))
+        # A prompt may have megabytes, and no name or id has more letters than this asks for.
+        names = None if many.is_glob(words[-1]) else [words[-1][:100]]
+        return split_words(words, connection.call_list("agent.list", fields=["id", "name"], names=names))
     return words, prompt
 
 

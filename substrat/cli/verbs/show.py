@@ -40,7 +40,7 @@ def run(arguments: Arguments) -> int:
             many.put_json(arguments, agents, status)
             return status
         wanted = any(agent.get("parent") or agent.get("state") == "running" for agent in agents)
-        names, heard = _others(connection) if wanted else ({}, {})
+        names, heard = _others(connection, agents) if wanted else ({}, {})
         filtered = [str(agent["id"]) for agent in agents if agent.get("network") == "filtered"]
         answers = connection.each([("agent.network", {"agent": agent}) for agent in filtered])
     # An agent that was removed meanwhile is shown as it was.
@@ -253,8 +253,9 @@ def _network(network: dict[str, object]) -> Iterator[tuple[str, str]]:
             yield title, output.one_line(text)
 
 
-def _others(connection: Connection) -> tuple[dict[str, str], dict[str, object]]:
-    """Return the agents' names, and the times of running agents' last events, by their ids."""
-    agents = connection.call_list("agent.list", fields=["id", "name", "heard_at"])
-    names = {str(agent["id"]): output.text_of(agent["name"]) for agent in agents}
-    return names, {str(agent["id"]): agent.get("heard_at") for agent in agents}
+def _others(connection: Connection, agents: list[Agent]) -> tuple[dict[str, str], dict[str, object]]:
+    """Return the names of agents and their parents, and the times of running agents' last events, by their ids."""
+    ids = list({str(agent[key]) for agent in agents for key in ("id", "parent") if agent.get(key)})
+    found = connection.call_list("agent.list", fields=["id", "name", "heard_at"], names=ids)
+    names = {str(agent["id"]): output.text_of(agent["name"]) for agent in found}
+    return names, {str(agent["id"]): agent.get("heard_at") for agent in found}

@@ -65,11 +65,13 @@ def run(arguments: Arguments) -> int:
 def _goes_on(connection: Connection, outcomes: list[object]) -> bool:
     """Say whether one of the agents that were waited for works again: it was answered while others were waited for."""
     waited = [outcome[0]["id"] for outcome in outcomes if isinstance(outcome, list)]
+    if not waited:
+        return False
     try:
-        agents = connection.call_list("agent.list", fields=["id", "state"])
+        agents = connection.call_list("agent.list", fields=["state"], names=waited)
     except errors.ConnectionLost:
         return True  # the next wait connects again
-    return any(agent["id"] in waited and agent["state"] in {"queued", "running"} for agent in agents)
+    return any(agent["state"] in {"queued", "running"} for agent in agents)
 
 
 def _too_long(names: list[str], until: list[str] | None, timeout: float | None) -> errors.WaitTimedOut:
