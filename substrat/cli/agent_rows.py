@@ -174,11 +174,11 @@ class _Table:
         template = "  ".join(f"%{size if title in _RIGHT else -size}s" for title, size in self._sizes.items())
         columns = {**self._columns, "DOING": self._said}
         rows = list(zip(*(columns[title] for title in self._sizes), strict=True))
-        lines = map(template.__mod__, rows)
-        return [
-            line.rstrip() if line.isascii() else self._line(dict(zip(self._sizes, row, strict=True)))
-            for line, row in zip(lines, rows, strict=True)
-        ]
+        lines = [(template % row).rstrip() for row in rows]
+        if "".join(lines).isascii():
+            return lines
+        found = zip(lines, rows, strict=True)
+        return [line if line.isascii() else self._line(dict(zip(self._sizes, row, strict=True))) for line, row in found]
 
     def _row(self, cells: Mapping[str, str], command: str, kind: str, *, has_second_lines: bool) -> list[str]:
         width = self._sizes["DOING"] if self._place.columns is not None else None
@@ -289,8 +289,9 @@ def _columns(families: Sequence[Sequence[Agent]], kinds: list[str], place: Place
     roots = [family[0] if len(family) == 1 else _root(family) for family in families]
     since = [str(attention.since(family[0])) for family in families]
     ages = {stamp: output.age(stamp, place.now) for stamp in set(since)}
-    names, programs, models, networks, workspaces = (
-        output.texts_of([root.get(key) for root in roots]) for key in ("name", "program", "model", "network", "workspace")
+    names, unread, programs, models, networks, workspaces = (
+        output.texts_of([root.get(key) for root in roots])
+        for key in ("name", "unread", "program", "model", "network", "workspace")
     )
     paths = {path: _short_path(path, place) for path in set(workspaces)}
     return {
@@ -299,8 +300,8 @@ def _columns(families: Sequence[Sequence[Agent]], kinds: list[str], place: Place
         ],
         "ATTENTION": kinds,
         "SINCE": [ages[stamp] for stamp in since],
-        "TOKENS": [shortened(sum([_tokens(one) for one in family])) for family in families],
-        "UNREAD": [output.text_of(root.get("unread")) for root in roots],
+        "TOKENS": [shortened(_tokens(family[0]) if len(family) == 1 else sum(map(_tokens, family))) for family in families],
+        "UNREAD": unread,
         "PROGRAM": programs,
         "MODEL": models,
         "NETWORK": networks,

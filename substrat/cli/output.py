@@ -142,7 +142,9 @@ def text_of(value: object, absent: str = "-") -> str:
 
 
 def texts_of(values: Sequence[object]) -> list[str]:
-    """Return values as `text_of` does; words are looked at all at once, in a tenth of the time."""
+    """Return values as `text_of` does; numbers and words are looked at all at once, in a tenth of the time."""
+    if set(map(type, values)) == {int}:
+        return list(map(str, values))
     try:
         joined = f"|{'|'.join(values)}|"  # type: ignore[arg-type]  # another value than a text is an error that is meant
     except TypeError:
