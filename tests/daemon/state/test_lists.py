@@ -239,6 +239,9 @@ async def test_a_page_goes_on_where_the_last_one_ended_whatever_was_settled_mean
     asked.questions.dismiss(first["after"])
     asked.questions.dismiss(numbers[-1])
     later = post(asked, 1, "new")
+    few = await asked.ask("inbox.list", after=0, limit=17)
+    assert ([item["id"] for item in few["items"]], few["more"]) == (numbers[:17], True)
+    assert await asked.ask("inbox.list", limit=17) == few["items"]
     second = await asked.ask("inbox.list", after=first["after"])
     seen = [item["id"] for page in (first, second) for item in page["items"]]
     assert seen == [*numbers[:-1], *later]
