@@ -306,15 +306,22 @@ class Client(Connection):
         Items that are answered or dismissed meanwhile are left out.
         """
         found: list[InboxItemObject] = []
-        page: Object = {"after": 0, "more": True}
-        while page["more"]:
-            page = cast("Object", await self.call("inbox.list", after=page["after"]))
-            for item in cast("list[Object]", page["items"]):
-                with suppress(errors.NotFound, errors.Refused):
-                    cut = item.pop("cut")
-                    whole = await self.call("inbox.show", id=item["id"]) if cut else item
-                    found.append(cast("InboxItemObject", whole))
+        after: int | None = 0
+        while after is not None:
+            items, after = await self.inbox_page(after)
+            found += items
         return found
+
+    async def inbox_page(self, after: int = 0, limit: int | None = None) -> tuple[list[InboxItemObject], int | None]:
+        """Return some of what `inbox` does, after an item's number, and the number to read on after; None: the end."""
+        found: list[InboxItemObject] = []
+        page = cast("Object", await self.call("inbox.list", after=after, limit=limit))
+        for item in cast("list[Object]", page["items"]):
+            with suppress(errors.NotFound, errors.Refused):
+                cut = item.pop("cut")
+                whole = await self.call("inbox.show", id=item["id"]) if cut else item
+                found.append(cast("InboxItemObject", whole))
+        return found, cast("int", page["after"]) if page["more"] else None
 
     async def answer(self, item: int, text: str) -> int:
         """Answer a question or a message (`inbox.answer`). Returns the number that carries it, for `wait_message`."""

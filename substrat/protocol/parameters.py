@@ -206,6 +206,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     },
     "inbox.list": {
         "after": ("integer", False, "answer with a page: the number of the item to read after; 0 is the beginning"),
+        "limit": ("integer", False, "how many at most, from 1 to 1000; default: 1000; a number outside counts as the nearest"),
     },
     "inbox.show": {
         "id": ("integer", True, "the item's number"),
@@ -227,8 +228,12 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     },
     "wait.list": {
         "agents": ("strings", False, "the names or ids of those whose waits are listed; default: all"),
+        "after": ("integer", False, "the id of the wait to read on after; default: 0, the beginning"),
+        "limit": ("integer", False, "how many at most, at least 1; default: all, because an array doesn't say that there are more"),
     },
     "queue.list": {
+        "after": ("string", False, "the name or the id of the agent to read on after; default: the beginning"),
+        "limit": ("integer", False, "how many at most, at least 1; default: all, because an array doesn't say that there are more"),
     },
     "queue.gates": {
     },

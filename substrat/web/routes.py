@@ -83,11 +83,15 @@ async def _call(client: Client, method: str, params: Object) -> object:
     return await client.call(method, **params)
 
 
-async def _agents(client: Client, method: str, params: Object) -> object:
-    """Answer with a page of objects, each of an agent."""
-    limit = _limit(params, MOST_OBJECTS)
-    found = cast("list[Object]", await client.call(method, **{**params, "limit": limit}))
-    return Page(found, found[-1].get("agent", found[-1].get("id")) if len(found) == limit else None)
+def _paged(member: str) -> Answer:
+    """Answer with a page of objects, which is followed by that after a member of its last one."""
+
+    async def answer(client: Client, method: str, params: Object) -> object:
+        limit = _limit(params, MOST_OBJECTS)
+        found = cast("list[Object]", await client.call(method, **{**params, "limit": limit}))
+        return Page(found, found[-1][member] if len(found) == limit else None)
+
+    return answer
 
 
 async def _turns(client: Client, _: str, params: Object) -> object:
@@ -108,8 +112,13 @@ async def _merge(client: Client, method: str, params: Object) -> object:
     return await client.call(method, agents=[params["agent"]], **{name: params[name] for name in params if name != "agent"})
 
 
-async def _inbox(client: Client, _: str, __: Object) -> object:
-    return await client.inbox()
+async def _inbox(client: Client, _: str, params: Object) -> object:
+    limit, after = _limit(params, MOST_OBJECTS), cast("int | None", params.get("after", 0))
+    found: list[objects.InboxItemObject] = []
+    while len(found) < limit and after is not None:
+        items, after = await client.inbox_page(after, limit - len(found))
+        found += items
+    return Page(found, after)
 
 
 async def _transcript(client: Client, _: str, params: Object) -> object:
@@ -231,7 +240,7 @@ def _post(
 
 
 ROUTES = (
-    _get("/agents", "agent.list", "The agents, oldest first.", _AGENTS, _agents, without=_CHOICE, more=_LIMIT),
+    _get("/agents", "agent.list", "The agents, oldest first.", _AGENTS, _paged("id"), without=_CHOICE, more=_LIMIT),
     _get("/agents/{agent}", "agent.show", "One agent, whole.", objects.WholeAgentObject),
     _get("/agents/{agent}/turns", "agent.turns", "Its turns, oldest first.", list[objects.TurnObject], _turns, more=_LIMIT),
     _get(
@@ -243,10 +252,16 @@ ROUTES = (
         "/agents/{agent}/network", "agent.network", "Its allow-list and its network's decisions.", objects.NetworkObject,
         without=("allow", "remove"),
     ),
-    _get("/inbox", "inbox.list", "What waits for the operator.", list[objects.InboxItemObject], _inbox, without=("after",)),
-    _get("/waits", "wait.list", "Open waits of agents for others.", list[objects.WaitObject], without=("agents",)),
-    _get("/queue", "queue.list", "Agents that wait for their turns.", list[objects.QueuedObject]),
-    _get("/usage", "usage.list", "Tokens of agents and their families.", _USED, _agents, more=_LIMIT),
+    _get("/inbox", "inbox.list", "What waits for the operator.", list[objects.InboxItemObject], _inbox, more=_LIMIT),
+    _get(
+        "/waits", "wait.list", "Open waits of agents for others.", list[objects.WaitObject], _paged("id"),
+        without=("agents",), more=_LIMIT,
+    ),
+    _get(
+        "/queue", "queue.list", "Agents that wait for their turns.", list[objects.QueuedObject], _paged("agent"),
+        more=_LIMIT,
+    ),
+    _get("/usage", "usage.list", "Tokens of agents and their families.", _USED, _paged("agent"), more=_LIMIT),
     _post("/agents", "agent.spawn", "Creates an agent.", objects.SpawnedAgentObject, status=201),
     _post("/agents/{agent}/send", "agent.send", "Queues a prompt.", dict[str, Any]),
     _post("/agents/{agent}/interrupt", "agent.interrupt", "Stops the turn.", _AGENT),

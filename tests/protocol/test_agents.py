@@ -111,6 +111,8 @@ def test_the_queue_of_a_login_that_is_held_is_listed_in_its_order(wire, running)
         (1, "urgent", "high"), (2, "first", "normal"), (3, "last", "low"),
     ]  # fmt: skip
     ids = {agent["name"]: agent["id"] for agent in wire.call("agent.list")}
+    assert wire.call("queue.list", limit=1) + wire.call("queue.list", after="urgent", limit=2) == queue
+    assert (wire.call("queue.list", after=ids["last"]), wire.refused("queue.list", after="greedy")) == ([], "NotFound")
     assert [place["family"] for place in queue] == [ids[name] for name in ("urgent", "first", "last")]
     assert list(gate) == list(GateObject.__annotations__)
     assert (gate["failures"], gate["trying"]) == (1, None)
@@ -149,7 +151,8 @@ def test_waits_for_other_agents_are_listed_until_those_have_finished(wire, runni
     (wait,) = wire.call("wait.list", agents=["lead", "lead"])
     assert list(wait) == list(WaitObject.__annotations__)
     assert (wait["agent"], wait["names"], wait["mode"], wait["done"], wait["note"]) == ("lead", ["kid"], "any", [], "n")
-    assert wire.call("wait.list", agents=["kid"]) == []
+    assert wire.call("wait.list", agents=["kid"]) == wire.call("wait.list", after=wait["id"]) == []
+    assert wire.call("wait.list", after=wait["id"] - 1, limit=1) == [wait]
     assert wire.refused("wait.list", agents=["nemo"]) == "NotFound"
     assert wire.refused("agent.wait", agents=["lead"], timeout=0.01) == "WaitTimedOut"
     (running.workspace / "go").touch()

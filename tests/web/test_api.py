@@ -51,7 +51,8 @@ def test_long_answers_have_pages_that_link_to_the_next(web, daemon, anna):
     assert web.ask("/api/v1/usage?after=nobody").status == 404
     paths = web.get("/openapi.json")["paths"]
     linked = {path for path, verbs in paths.items() if '"Link"' in json.dumps(verbs.get("get"))}
-    assert linked == {"/agents", "/usage", "/agents/{agent}/turns", "/agents/{agent}/transcript"}
+    lists = {"/agents", "/usage", "/inbox", "/waits", "/queue"}
+    assert linked == {*lists, "/agents/{agent}/turns", "/agents/{agent}/transcript"}
 
 
 def test_work_in_a_clone_is_seen_and_landed(web, daemon):
@@ -72,6 +73,7 @@ def test_an_agent_lives_through_the_api(web, daemon):
     assert agent["name"] == "eve"
     wait_until(lambda: web.get("/inbox"), "the question")
     (item,) = web.get("/inbox")
+    assert (web.get("/inbox?limit=1"), web.get(f"/inbox?after={item['id']}")) == ([item], [])
     assert web.post(f"/inbox/{item['id']}/answer", text="This one.")["agent"]["id"] == agent["id"]
     assert web.get("/inbox") == []
     daemon.wait("eve")

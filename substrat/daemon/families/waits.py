@@ -66,6 +66,10 @@ class Waits:
         """Return all open waits as last committed, oldest first."""
         return [self._waits[number] for number in sorted(self._waits) if self._waits[number].is_open]
 
+    def waiting(self) -> set[str]:
+        """Return the agents with open waits, by id."""
+        return {wait.agent for wait in self._waits.values() if wait.is_open}
+
     def finished(self, members: Iterable[str]) -> set[str]:
         """Return those of some agents that have finished, by id."""
         done = [member for member in members if self._is_finished(member, asks=False)]

@@ -13,12 +13,13 @@ from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.waits import Waits
 
-    Records = tuple[Agent, ...]
     Members = tuple[str, ...]
 
 _RESTING = frozenset({Phase.IDLE, Phase.SUSPENDED, Phase.FAILED, Phase.ENDED})
@@ -37,67 +38,58 @@ class KeptObjects:
     def __init__(self, registry: Registry, waits: Waits) -> None:
         self._registry = registry
         self._waits = waits
-        self._families: dict[str, Records] = {}
-        """The records of families when they were last looked at, by their roots' ids."""
-        self._kept: dict[Members, dict[str, tuple[Records, bytes]]] = {}
+        self._families: dict[str, tuple[list[str], bool]] = {}
+        """The members of each family that was looked at, and whether all their records rest, by its root's id."""
+        self._roots: dict[str, str] = {}
+        """The root's id of each of these members."""
+        self._kept: dict[Members, dict[str, bytes]] = {}
+        registry.observe(self._forget)
 
-    def look(self, members: Members) -> Look:
-        """Begin a look at objects with some members; it holds until the next checkpoint."""
+    def found(self, agents: Sequence[Agent], members: Members) -> list[bytes | None]:
+        """Return agents' objects with some members; None: one isn't kept, its family doesn't rest, or it has changed."""
+        kept, roots, get, restless = self._of(members), self._roots.get, self._registry.get, self._restless()
+        return [kept.get(one.id) if roots(one.id) not in restless and get(one.id) is one else None for one in agents]
+
+    def keep(self, agents: Sequence[Agent], members: Members, encoded: Sequence[bytes]) -> None:
+        """Keep agents' objects, which have been made just now, where they tell of records alone."""
+        kept, restless = self._of(members), self._restless()
+        for agent, one in zip(agents, encoded, strict=True):
+            if self._registry.get(agent.id) is agent and self._root_at_rest(agent) not in restless:
+                kept[agent.id] = one
+
+    def _of(self, members: Members) -> dict[str, bytes]:
         if members not in self._kept and len(self._kept) >= _MOST_KINDS:
             del self._kept[next(iter(self._kept))]
-        kept = self._kept.setdefault(members, {})
-        most = 2 * len(self._registry.agents)
-        if max(len(self._families), len(kept)) > most:  # many of them are of removed agents
-            self._families.clear()
-            self._kept = {members: kept}
-            kept.clear()
-        return Look(self._registry, self._waits, self._families, kept)
+        return self._kept.setdefault(members, {})
 
+    def _restless(self) -> set[str | None]:
+        """Return None, and the roots' ids of the families in which an agent asks or waits for others."""
+        found = map(self._registry.get, self._registry.store.asking() | self._waits.waiting())
+        return {None, *(self._registry.root_of(agent).id for agent in found if agent is not None)}
 
-class Look:
-    """A look at the objects that are kept; made by `KeptObjects.look`."""
-
-    def __init__(
-        self, registry: Registry, waits: Waits, families: dict[str, Records], kept: dict[str, tuple[Records, bytes]]
-    ) -> None:
-        self._registry = registry
-        self._waits = waits
-        self._families = families
-        self._kept = kept
-        self._asking = registry.store.asking()
-        self._resting: dict[str, Records | None] = {}
-
-    def get(self, agent: Agent) -> bytes | None:
-        """Return an agent's object; None: it isn't kept, or tells of records that have changed."""
-        found = self._kept.get(agent.id)
-        if found is None or self._registry.get(agent.id) is not agent:
-            return None
-        return found[1] if found[0] is self._records(agent) else None
-
-    def keep(self, agent: Agent, encoded: bytes) -> bytes:
-        """Keep an agent's object, which has been made just now, if it tells of records alone, and return it."""
-        records = self._records(agent) if self._registry.get(agent.id) is agent else None
-        if records is not None:
-            self._kept[agent.id] = records, encoded
-        return encoded
-
-    def _records(self, agent: Agent) -> Records | None:
-        """Return the records of an agent's family, the same tuple while none changes; None: one doesn't rest."""
+    def _root_at_rest(self, agent: Agent) -> str | None:
+        """Return the root's id of an agent's family; None if one of its records doesn't rest."""
         root = self._registry.root_of(agent)
-        if root.id not in self._resting:
-            now = tuple(self._registry.family(root))
-            before = self._families.get(root.id, ())
-            if len(before) != len(now) or any(one is not other for one, other in zip(before, now, strict=True)):
-                before = self._families[root.id] = now
-            self._resting[root.id] = before if all(map(self._rests, now)) else None
-        return self._resting[root.id]
+        if root.id not in self._families:
+            family = self._registry.family(root)
+            self._families[root.id] = [one.id for one in family], all(map(self._rests, family))
+            self._roots.update((one.id, root.id) for one in family)
+        return root.id if self._families[root.id][1] else None
+
+    def _forget(self, changed: Iterable[str]) -> None:
+        """Drop the objects that tell of agents which have changed, in the families that they were and are of."""
+        for one in changed:
+            agent = self._registry.get(one)
+            for root in {self._roots.get(one, one), self._registry.root_of(agent).id if agent is not None else one}:
+                for member in self._families.pop(root, ((), False))[0]:
+                    self._roots.pop(member, None)
+                    for kept in self._kept.values():
+                        kept.pop(member, None)
 
     def _rests(self, agent: Agent) -> bool:
         return (
             agent.phase in _RESTING
-            and agent.id not in self._asking
             and not turn_check.is_pending(agent.checked)
-            and not self._waits.open_of(agent.id)
             and (agent.clone is None or self._clone_rests(agent, agent.clone))
         )
 

@@ -32,7 +32,7 @@ _LISTED_ERROR = 200
 """Characters of a turn's error in a list: enough for its sentence, and a thousand of them are still a small answer."""
 _LISTED_TEXT = 2000
 """Characters of an item's text in a list: few are longer, and sixteen of them are encoded at once."""
-_LOOKED_FOR = 1024
+_LOOKED_FOR = 4096
 """Agents whose objects are looked for at once, in a millisecond or two."""
 _LOOKED_UP = frozenset({"attention", "reason", "family", "priority", "status", "activity", "clone", "waits", "check"})
 """Members of an agent object that `abridged` leaves out, most of them because the record doesn't hold them."""
@@ -243,13 +243,14 @@ class AgentObjects:
         places, wanted = self._overview.places(), tuple(members)
         found: list[bytes | None] = []
         for some in slices.sliced(agents, _LOOKED_FOR):
-            look = self._kept.look(wanted)
-            found += map(look.get, some)
+            found += self._kept.found(some, wanted)
             await trio.lowlevel.checkpoint()
         for numbers in slices.sliced([number for number, one in enumerate(found) if one is None]):
-            look, some = self._kept.look(wanted), [agents[number] for number in numbers]
-            for number, agent, one in zip(numbers, some, self._chosen(some, members, places), strict=True):
-                found[number] = look.keep(agent, slices.encoded(one))
+            some = [agents[number] for number in numbers]
+            made = list(map(slices.encoded, self._chosen(some, members, places)))
+            self._kept.keep(some, wanted, made)
+            for number, one in zip(numbers, made, strict=True):
+                found[number] = one
             await trio.lowlevel.checkpoint()
         return Encoded([b"[", b",".join(filter(None, found)), b"]"])
 

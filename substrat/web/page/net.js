@@ -10,7 +10,7 @@ const CHANGES_NO_AGENT =
 const CHANGES_INBOX = /^(question|message|clone|agent|turn:ended)/;
 const REFRESH_MS = 250; // the shortest time between two looks at the daemon
 const RETRY_MS = [500, 10_000]; // the first wait after a loss, and the longest
-const MOST_AGENTS = 1000; // of a page of the list
+const MOST_OBJECTS = 1000; // of a page of a list
 const FEW = 4; // as many changed agents are fetched one by one
 export const PAGE = 1000; // events in a page of history
 export const store = window.sessionStorage;
@@ -105,7 +105,7 @@ export const refreshAgents = coalesced(async () => {
   touched.clear();
   state.all_touched = false;
   try {
-    if (wants_list) takeList(await allAgents());
+    if (wants_list) takeList(await all("/agents"));
     // An open agent is shown with more than the list has.
     for (const id of wants_list ? (state.opened ? [state.opened.id] : []) : ids) await refreshOne(id);
   } catch (problem) {
@@ -115,18 +115,19 @@ export const refreshAgents = coalesced(async () => {
   views.render();
 });
 
-async function allAgents() {
+/** Fetch a list page by page, each after a member of the last object before it. */
+async function all(path, member = "id") {
   let list = [],
     page = [];
   do {
     try {
-      page = await call(`/agents?limit=${MOST_AGENTS}${list.length ? `&after=${list.at(-1).id}` : ""}`);
+      page = await call(`${path}?limit=${MOST_OBJECTS}${list.length ? `&after=${list.at(-1)[member]}` : ""}`);
     } catch (problem) {
       if (problem.status !== 404 || !list.length) throw problem;
-      return allAgents(); // the last one was removed meanwhile
+      return all(path, member); // the last one was removed meanwhile
     }
     list = list.concat(page);
-  } while (page.length === MOST_AGENTS);
+  } while (page.length === MOST_OBJECTS);
   return list;
 }
 
@@ -153,12 +154,12 @@ async function refreshOne(id) {
 }
 
 export const refreshInbox = coalesced(async () => {
-  state.inbox = await call("/inbox");
+  state.inbox = await all("/inbox");
   views.render();
 });
 
 export const refreshWaits = coalesced(async () => {
-  const [waits, queue] = [await call("/waits"), await call("/queue")];
+  const [waits, queue] = [await all("/waits"), await all("/queue", "agent")];
   views.renderWaits(waits, queue);
 });
 

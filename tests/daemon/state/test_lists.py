@@ -137,7 +137,8 @@ async def test_an_object_is_made_again_only_when_its_family_has_changed(new_agen
     assert await agrees(other.id)
     assert await agrees(other.id), "of an agent that asks nothing is kept"
     asked.questions.dismiss(question)
-    assert await agrees(), "it is as before"
+    assert await agrees(other.id)
+    assert await agrees(), "it rests again"
     asked.agents.supervisor.end(other.name)
     asked.agents.supervisor.remove(lead.id)
     assert await agrees(other.id, child.id)
@@ -238,6 +239,9 @@ async def test_a_page_goes_on_where_the_last_one_ended_whatever_was_settled_mean
     asked.questions.dismiss(first["after"])
     asked.questions.dismiss(numbers[-1])
     later = post(asked, 1, "new")
+    few = await asked.ask("inbox.list", after=0, limit=17)
+    assert ([item["id"] for item in few["items"]], few["more"]) == (numbers[:17], True)
+    assert await asked.ask("inbox.list", limit=17) == few["items"]
     second = await asked.ask("inbox.list", after=first["after"])
     seen = [item["id"] for page in (first, second) for item in page["items"]]
     assert seen == [*numbers[:-1], *later]

@@ -14,7 +14,7 @@ from substrat.core.workspaces import git_leftovers
 from substrat.daemon.families.overview import finding_object
 from substrat.daemon.kernel.files import NoAnswer
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import After, AgentName, Encoded, Integer, OperatorRequest, about
+from substrat.daemon.servers.methods.request import After, AgentName, Encoded, Integer, Limit, OperatorRequest, about
 from substrat.daemon.workspaces import git_places, protected_paths
 from substrat.errors import InvalidParams, SubstratError, WorkspaceUnusable
 from substrat.protocol import vocabulary
@@ -54,10 +54,7 @@ class AgentList(OperatorRequest, frozen=True):
     ] = ()
     family: Annotated[bool, about("whether those that descend from `names` are listed too")] = False
     after: After = None
-    limit: Annotated[
-        Integer | None,
-        about("how many at most, at least 1; default: all, because an array doesn't say that there are more"),
-    ] = None
+    limit: Limit = None
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         wanted = dict.fromkeys(self.fields)

@@ -27,20 +27,25 @@ class InboxList(OperatorRequest, frozen=True):
     after: Annotated[
         Integer | None, about("answer with a page: the number of the item to read after; 0 is the beginning")
     ] = None
+    limit: Annotated[
+        Integer,
+        about(f"how many at most, from 1 to {_MAX_ITEMS}; default: {_MAX_ITEMS}; a number outside counts as the nearest"),
+    ] = _MAX_ITEMS
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        store, limit = services.registry.store, max(1, min(_MAX_ITEMS, self.limit))
         if self.after is None:
-            return Encoded(await slices.encode_list(objects for _, objects in _read(services.registry.store, 0, None)))
+            return Encoded(await slices.encode_list(objects for _, objects in _read(store, 0, limit, None)))
         last = max(0, self.after)
 
         def page() -> Iterator[list[dict[str, object]]]:
             nonlocal last
-            for number, objects in _read(services.registry.store, last, slices.PAGE_BYTES):
+            for number, objects in _read(store, last, limit, slices.PAGE_BYTES):
                 last = number
                 yield objects
 
         pieces = await slices.encode_list(page())
-        more = slices.encoded(bool(services.registry.store.operator_items(last, 1)))
+        more = slices.encoded(bool(store.operator_items(last, 1)))
         return Encoded([b'{"items":', *pieces, b',"after":%d,"more":%s}' % (last, more)])
 
 
@@ -83,11 +88,11 @@ class InboxDismiss(OperatorRequest, frozen=True):
         return None
 
 
-def _read(store: Store, after: int, most: int | None) -> Iterator[tuple[int, list[dict[str, object]]]]:
+def _read(store: Store, after: int, limit: int, most: int | None) -> Iterator[tuple[int, list[dict[str, object]]]]:
     """Read items after a number slice by slice, each with its last item's number, until they have `most` bytes of text."""
     size = count = 0
-    while count < _MAX_ITEMS and (most is None or size < most):
-        if not (items := store.operator_items(after, slices.OBJECTS)):
+    while count < limit and (most is None or size < most):
+        if not (items := store.operator_items(after, min(slices.OBJECTS, limit - count))):
             return
         objects = [listed_item(item) for item in items]
         after, count = items[-1].id, count + len(items)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import Encoded, OperatorRequest
+from substrat.daemon.servers.methods.request import After, Encoded, Limit, OperatorRequest
 from substrat.daemon.servers.objects import gate_object, place_object
+from substrat.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,9 +19,16 @@ if TYPE_CHECKING:
 
 
 class QueueList(OperatorRequest, frozen=True):
-    """Lists the agents that wait for their turns, those first that begin next, each with its reason."""
+    """Lists the agents that wait for their turns, those first that begin next, each with its reason.
+
+    A page that has `limit` agents is followed by that after its last one. Where that one waits no longer it fails with
+    `NotFound`, and the list is read from its beginning.
+    """
 
     method: ClassVar[str] = "queue.list"
+
+    after: After = None
+    limit: Limit = None
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         registry, gates = services.registry, services.families.gates
@@ -30,7 +38,16 @@ class QueueList(OperatorRequest, frozen=True):
             gate = shut.get(gates.login_of(agent)) if shut else None
             return registry.name_of(gate.blamed) if gate is not None and gate.holds(agent.model) else None
 
-        found = [(place, registry.get(place.agent)) for place in services.families.queue.places()]
+        places = services.families.queue.places()
+        if self.after is not None:
+            last = registry.find(self.after).id
+            numbers = [number for number, place in enumerate(places, 1) if place.agent == last]
+            if not numbers:
+                raise NotFound(f"{self.after!r} waits for no turn: read the queue from its beginning")
+            places = places[numbers[0] :]
+        if self.limit is not None:
+            places = places[: max(1, self.limit)]
+        found = [(place, registry.get(place.agent)) for place in places]
         rows = (
             (place_object(place, agent, blamed(agent)) for place, agent in some if agent is not None)
             for some in slices.sliced(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from substrat.daemon.servers import slices
-from substrat.daemon.servers.methods.request import Encoded, OperatorRequest, about
+from substrat.daemon.servers.methods.request import Encoded, Integer, Limit, OperatorRequest, about
 from substrat.daemon.servers.objects import wait_object
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ class WaitList(OperatorRequest, frozen=True):
     method: ClassVar[str] = "wait.list"
 
     agents: Annotated[tuple[str, ...], about("the names or ids of those whose waits are listed; default: all")] = ()
+    after: Annotated[Integer, about("the id of the wait to read on after; default: 0, the beginning")] = 0
+    limit: Limit = None
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         waits = services.families.waits
@@ -27,7 +29,9 @@ class WaitList(OperatorRequest, frozen=True):
             found = [wait for name in dict.fromkeys(self.agents) for wait in waits.open_of(services.requests.find(name).id)]
         else:
             found = waits.listed()
-        return Encoded(await slices.encode_list([_object(services, wait)] for wait in found))
+        rest = sorted((wait for wait in found if wait.id > self.after), key=lambda wait: wait.id)
+        page = rest[: max(1, self.limit)] if self.limit is not None else rest
+        return Encoded(await slices.encode_list([_object(services, wait)] for wait in page))
 
 
 def _object(services: Services, wait: Wait) -> dict[str, object]:
