@@ -78,8 +78,7 @@ def measure_idle() -> Iterator[Figure]:
     yield Figure(READY, value, floor, "< 1 s", met=full.ready < 1)
     value = f"{full.wakeups}, {full.processes} processes"
     met = full.wakeups <= empty.wakeups + 2 and full.processes <= empty.processes
-    floor = f"without agents {empty.wakeups}, {empty.processes} processes"
-    yield Figure(WAKEUPS, value, floor, "floor", met=met)
+    yield Figure(WAKEUPS, value, f"without agents {empty.wakeups}, {empty.processes} processes", "floor", met=met)
 
 
 def _at_rest(agents: int) -> _Idle:

@@ -29,7 +29,7 @@ from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.stop_reason import INTERRUPTED, StopKind, StopReason
 from substrat.core.workspaces.protection import Treatment, decide
 from substrat.daemon.kernel.files import NoAnswer
-from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.kernel.ratelimit import TokenBucket
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.workspaces.lost_mounts import (
@@ -105,7 +105,7 @@ class Protection:
         self._dirty: set[str] = set()
         self._unfinished: set[str] = set()
         self._asked = trio.Event()
-        self._share = RateLimiter(_PART, _BURST)
+        self._share = TokenBucket(_PART, _BURST)
 
     def close(self) -> None:
         """Give the kernel's queue back."""

@@ -88,7 +88,7 @@ class AgentShow(OperatorRequest, frozen=True):
         await services.families.targets.look()
         agent = services.requests.find(self.agent)
         use = services.turns.questions.use(agent)
-        shares = services.requests.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
+        shares = services.registry.index.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
         more: dict[str, object] = {
             "shares": [
                 {"agent": share.other.name, "path": share.path, "network": share.other.policy.network.value}
