@@ -53,7 +53,6 @@ ROOMS: dict[str, int] = {
 LONGEST_FILE = 480
 LONG_FILES: dict[str, int] = {
     "tests/core/programs/cursor/test_dialects.py": 489,
-    "tests/daemon/state/test_store.py": 520,
     "tests/model/reference.py": 484,
     "tests/model/test_daemon.py": 523,
     "tests/system/story.py": 547,
