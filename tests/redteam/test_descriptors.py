@@ -274,8 +274,8 @@ def test_a_sandbox_has_the_descriptors_it_is_given_and_no_others(daemon, until, 
     listed = daemon.ctl("exec", "anna", "--", "ls", "-l", "/proc/self/fd")
     assert len(listed.out.splitlines()) == 1 + len(before), listed
     be_careless()
-    screen = Screen(daemon, "exec", "anna", "--", "ls", "/proc/self/fd")
-    assert screen.end() == 0
+    with Screen(daemon, "exec", "anna", "--", "ls", "/proc/self/fd") as screen:
+        assert screen.end() == 0
     assert len(screen.shown.split()) == len(before), screen.shown
 
 

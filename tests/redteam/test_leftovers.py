@@ -139,8 +139,8 @@ LOOKS = (
 
 def on_terminal(daemon, *words):
     """Give a command on a terminal, and return the terminal's text."""
-    screen = Screen(daemon, *words, term="dumb")
-    assert screen.end() in {0, 6}, (words, screen.shown)
+    with Screen(daemon, *words, term="dumb") as screen:
+        assert screen.end() in {0, 6}, (words, screen.shown)
     return screen.shown.replace("\r\n", "\n")
 
 

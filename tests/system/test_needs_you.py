@@ -84,23 +84,23 @@ def test_ls_watch_redraws_in_place_keeps_to_the_terminal_and_ends_cleanly(runnin
     work = running.workspace()
     for number in range(12):
         running.ok("spawn", f"calm-{number}", "-w", work, "--network", "none")
-    screen = Screen(running, "ls", "--watch", size=(10, 80))
-    assert screen.shown == ""
-    frame = frame_with(screen, "12 agents: 12 idle")
-    assert len(frame) == 10
-    assert any("more idle: 'ls -a' lists them" in line for line in frame)
-    running.spawn("anna", work, ASKS)
-    frame = frame_with(screen, "1 answer")
-    assert frame[1].startswith("anna")
-    assert "answer anna TEXT" in "".join(frame[1:3])
-    screen.resize(30, 60)
-    frame = frame_with(screen, r"calm-11")
-    assert len(frame) == 30
-    assert max(map(len, frame)) <= 60
-    running.kill()
-    assert frame_with(screen, "the daemon is gone")[1].startswith("anna"), "what was last known stays"
-    running.start()
-    frame_with(screen, "Ctrl-C ends")
-    screen.type("\x03")
-    assert screen.end() == 0
+    with Screen(running, "ls", "--watch", size=(10, 80)) as screen:
+        assert screen.shown == ""
+        frame = frame_with(screen, "12 agents: 12 idle")
+        assert len(frame) == 10
+        assert any("more idle: 'ls -a' lists them" in line for line in frame)
+        running.spawn("anna", work, ASKS)
+        frame = frame_with(screen, "1 answer")
+        assert frame[1].startswith("anna")
+        assert "answer anna TEXT" in "".join(frame[1:3])
+        screen.resize(30, 60)
+        frame = frame_with(screen, r"calm-11")
+        assert len(frame) == 30
+        assert max(map(len, frame)) <= 60
+        running.kill()
+        assert frame_with(screen, "the daemon is gone")[1].startswith("anna"), "what was last known stays"
+        running.start()
+        frame_with(screen, "Ctrl-C ends")
+        screen.type("\x03")
+        assert screen.end() == 0
     assert screen.shown.endswith("\x1b[?25h\x1b[?1049l"), "the cursor and the first screen are back"
