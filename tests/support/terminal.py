@@ -10,15 +10,18 @@ import struct
 import termios
 import time
 from fcntl import ioctl
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from tests.support.daemon import PROGRAMS
 from tests.support.waiting import PATIENCE, is_readable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support.daemon import DaemonFixture
+
+T = TypeVar("T")
 
 
 class Screen:
@@ -58,13 +61,18 @@ class Screen:
         self.shown += self._decoder.decode(os.read(self.master, 65536))
 
     def until(self, text: str) -> str:
-        """Read until it has written a text, and return what stood before that."""
-        deadline = time.monotonic() + PATIENCE
-        while text not in self.shown:
-            assert time.monotonic() < deadline, self.shown
-            self.read()
+        """Read until it has written a text, and return the text before that."""
+        self.read_until(lambda: text in self.shown)
         before, _, self.shown = self.shown.partition(text)
         return before
+
+    def read_until(self, condition: Callable[[], T]) -> T:
+        """Read until a condition of `shown` is true, and return its value; a failure tells `shown`."""
+        deadline = time.monotonic() + PATIENCE
+        while not (value := condition()):
+            assert time.monotonic() < deadline, self.shown
+            self.read()
+        return value
 
     def end(self) -> int:
         """Read to the end, and return the exit status."""
