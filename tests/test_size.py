@@ -15,7 +15,7 @@ assert found.loader is not None
 found.loader.exec_module(size)
 
 ROOMS: dict[str, int] = {
-    "benchmarks": 3290,
+    "benchmarks": 3300,
     "mcp_server": 820,
     "sandbox": 1690,
     "substrat": 1090,
