@@ -16,7 +16,7 @@ from starlette.routing import WebSocketRoute
 from substrat import errors
 from substrat.protocol import framing
 from substrat.web import access, failures, metrics, openapi, routes, streams, token
-from substrat.web.calls import connected
+from substrat.web.daemon import connected
 from substrat.web.pages import Encoded, Page
 from substrat.web.routes import API
 from substrat.web.window import Wanted

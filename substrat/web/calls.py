@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 import anyio
 
 from substrat import errors
-from substrat.client import Client
 from substrat.core.programs.transcript import call_id
+from substrat.web.daemon import connected
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
+    from substrat.client import Client
     from substrat.protocol.objects import EventObject
 
-CLIENT = "web"
-_PATIENCE_S = 5.0
-"""How long the daemon may take to answer `hello`."""
 _MOST_OPEN = 100
 """Calls of one agent, whose starts are held in memory: a turn was seen to have some ten open at once."""
 _LOOK_BACK = (1_000, 50_000)
@@ -31,11 +27,6 @@ _SEARCH_S = 1.0
 """How long searches of all agents may take together within ten times as long: the events after the call wait for them."""
 
 Object = dict[str, object]
-
-
-def connected(socket: str) -> AbstractAsyncContextManager[Client]:
-    """Open a conversation with the daemon."""
-    return Client.connect(socket, patience=_PATIENCE_S, client=CLIENT)
 
 
 class Calls:

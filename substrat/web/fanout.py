@@ -15,7 +15,8 @@ import msgspec
 
 from substrat import errors
 from substrat.client.events import follow
-from substrat.web.calls import CLIENT, Calls, connected
+from substrat.web.calls import Calls
+from substrat.web.daemon import CLIENT, connected
 from substrat.web.window import Encoded, Window, is_wanted, next_events
 
 if TYPE_CHECKING:
