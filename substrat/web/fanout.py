@@ -17,7 +17,7 @@ from substrat import errors
 from substrat.client.events import follow
 from substrat.web.calls import Calls
 from substrat.web.daemon import CLIENT, connected
-from substrat.web.window import Encoded, Window, is_wanted, next_events
+from substrat.web.window import EncodedEvent, Window, is_wanted, next_events
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -171,14 +171,14 @@ class Reader:
             await anyio.sleep(_PAUSE_S)
         self._generation = fanout.generation
 
-    async def next(self) -> list[Encoded]:
+    async def next(self) -> list[EncodedEvent]:
         """Wait for the next events, as many as go in one send; none after a while without any.
 
         Raises:
             CursorUnknown: the daemon came back with another state, or with an older copy of it.
             NotFound: the agent was removed.
         """
-        found: list[Encoded] = []
+        found: list[EncodedEvent] = []
         quiet_at = anyio.current_time() + _QUIET_S
         while not found and anyio.current_time() < quiet_at:
             news, window = self._fanout.news, self._fanout.window
@@ -198,7 +198,7 @@ class Reader:
             found[0] = found[0]._replace(json=msgspec.json.encode(first))
         return found
 
-    async def _read_page(self, floor: int) -> list[Encoded]:
+    async def _read_page(self, floor: int) -> list[EncodedEvent]:
         """Read the next page of the daemon; when none is left, the cursor has come to the window's floor."""
         agent, _, journal, _ = self._wanted
         page = None
@@ -214,8 +214,8 @@ class Reader:
         return [event for event in found if is_wanted(event, self._wanted)]
 
 
-def _encoded(event: Object) -> Encoded:
+def _encoded(event: Object) -> EncodedEvent:
     event.pop("journal", None)  # a subscription's first event has it
     cursor, agent, kind = (event[name] for name in ("cursor", "agent", "kind"))
     assert isinstance(cursor, int)
-    return Encoded(cursor, str(agent), str(kind).startswith("thinking:"), msgspec.json.encode(event))
+    return EncodedEvent(cursor, str(agent), str(kind).startswith("thinking:"), msgspec.json.encode(event))

@@ -14,7 +14,7 @@ from substrat import errors
 from substrat.protocol import clone_objects, objects
 from substrat.protocol.parameters import PARAMETERS
 from substrat.web.pages import Page, limit_of
-from substrat.web.transcripts import MOST_EVENTS, transcript_page
+from substrat.web.transcripts import MOST_OF_TRANSCRIPT, transcript_page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -114,7 +114,11 @@ _USED = list[objects.AgentUsageObject]
 _LIMIT = {"limit": ("integer", False, f"how many at most, from 1 to {MOST_OBJECTS}; default: {MOST_OBJECTS}")}
 _OF_EVENTS = {
     "after": ("integer", False, "the cursor to read on after; default: 0, the beginning"),
-    "limit": ("integer", False, f"of how many events at most, from 1 to {MOST_EVENTS}; default: {MOST_EVENTS}"),
+    "limit": (
+        "integer",
+        False,
+        f"of how many events at most, from 1 to {MOST_OF_TRANSCRIPT}; default: {MOST_OF_TRANSCRIPT}",
+    ),
 }
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from substrat.web.fanout import Reader
-    from substrat.web.window import Encoded
+    from substrat.web.window import EncodedEvent
 
     Headers = list[tuple[bytes, bytes]]
 
@@ -72,7 +72,7 @@ async def send_messages(reader: Reader, socket: WebSocket, *, gathered: bool) ->
         tasks.cancel_scope.cancel()
 
 
-def _message(event: Encoded) -> bytes:
+def _message(event: EncodedEvent) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (event.cursor, event.json)
 
 

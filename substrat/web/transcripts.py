@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from substrat.protocol import objects
     from substrat.web.pages import Object
 
-MOST_EVENTS = 10_000
+MOST_OF_TRANSCRIPT = 10_000
 """Events of a page of a transcript, put together in a second or two, in slices."""
 _EVENTS = 256
 """Events of a slice, which are decoded and put together in three milliseconds; fewer would cost more requests than work."""
@@ -27,7 +27,7 @@ async def transcript_page(client: Client, _: str, params: Object) -> object:
 
     A page ends where nothing is held back, so that no speech and no call is cut in two, unless one is as long as a page.
     """
-    agent, limit = await client.show(str(params["agent"])), limit_of(params, MOST_EVENTS)
+    agent, limit = await client.show(str(params["agent"])), limit_of(params, MOST_OF_TRANSCRIPT)
     cursor = cast("int", params.get("after", 0))
     turns: dict[str, objects.TurnObject] = {}
     document, transcript = TranscriptDocument(agent, turns), Transcript(midway=cursor > 0)

@@ -11,7 +11,7 @@ import trio
 from substrat.web import fanout as module
 from substrat.web.calls import Calls
 from substrat.web.fanout import Fanout, Reader
-from substrat.web.window import Encoded, Wanted, Window
+from substrat.web.window import EncodedEvent, Wanted, Window
 
 ALL = Wanted(None, 0, "id", without_thinking=False)
 
@@ -71,7 +71,7 @@ async def test_a_reader_is_quiet_while_only_others_say_something(autojump_clock)
     async def others_speak():
         for cursor in range(1, 100):
             await trio.sleep(1)
-            fanout.window.add(Encoded(cursor, "eve", False, b"{}"))
+            fanout.window.add(EncodedEvent(cursor, "eve", False, b"{}"))
             await ring(fanout)
 
     async with trio.open_nursery() as nursery:
@@ -94,7 +94,7 @@ async def test_a_call_is_paired_with_no_start_from_before_the_window_was_read(jo
     assert [event.cursor for event in await reader.next()] == [1]
     for cursor, kind in ((2, "tool-call-completed"), (3, "turn:ended"), (4, "tool-call-started")):
         journal.add(kind, "one")
-        fanout.window.add(Encoded(cursor, "anna", False, b"{}"))
+        fanout.window.add(EncodedEvent(cursor, "anna", False, b"{}"))
     assert [event.cursor for event in await reader.next()] == [2, 3, 4]
     journal.add("tool-call-completed", "one")
     fanout.window = Window("id", 5)

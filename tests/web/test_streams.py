@@ -9,7 +9,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from substrat import errors
 from substrat.web import streams
-from substrat.web.window import Encoded
+from substrat.web.window import EncodedEvent
 from tests.web.conftest import EventSource, Messages, unpaired
 
 
@@ -100,7 +100,7 @@ class Stuck:
     async def next(self):
         await anyio.lowlevel.checkpoint()
         cursor = len(self.sent) + 1
-        return [Encoded(cursor, "anna", False, b'{"cursor":%d}' % cursor)]
+        return [EncodedEvent(cursor, "anna", False, b'{"cursor":%d}' % cursor)]
 
     async def send_text(self, text):
         if len(self.sent) == 3:
