@@ -45,7 +45,7 @@ ROOMS: dict[str, int] = {
     "substrat/inside": 1900,
     "substrat/protocol": 710,
     "substrat/standin": 1960,
-    "substrat/web": 1130,
+    "substrat/web": 1150,
     "substrat/web/page": 2480,
     "tests": 54570,
 }

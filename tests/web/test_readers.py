@@ -109,7 +109,7 @@ async def test_a_reader_that_knows_of_another_state_first_is_not_ended_by_it(jou
     async def see_it():
         await trio.sleep(1)
         fanout.generation += 1
-        fanout.window = Window("id", 0)
+        fanout._show(Window("id", 0))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(see_it)
@@ -118,7 +118,7 @@ async def test_a_reader_that_knows_of_another_state_first_is_not_ended_by_it(jou
         assert await reader.next() == []
 
 
-async def test_a_window_lasts_no_longer_than_its_subscription(monkeypatch):
+async def test_a_window_lasts_no_longer_than_its_subscription():
     fanout, seen = Fanout(""), []
     scope: Any = anyio.CancelScope()
 
@@ -126,14 +126,10 @@ async def test_a_window_lasts_no_longer_than_its_subscription(monkeypatch):
         seen.append(fanout.window.journal)
         raise OSError
 
-    @asynccontextmanager
-    async def follow(*_, **__):
-        yield SimpleNamespace(journal="id", cursor=1, receive=fail)
-
-    monkeypatch.setattr(module, "follow", follow)
+    events: Any = SimpleNamespace(journal="id", cursor=1, receive=fail)
     for _ in range(2):
         with pytest.raises(OSError):
-            await fanout._fill(scope)
+            await fanout._fill(events, scope)
         assert fanout.window is module._NONE
         scope.cancel()
     assert seen == ["id", None], "the last reader has left before the second one began"
