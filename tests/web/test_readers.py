@@ -8,6 +8,7 @@ import anyio
 import pytest
 import trio
 
+from substrat import errors
 from substrat.web import fanout as module
 from substrat.web.calls import Calls
 from substrat.web.fanout import Fanout, Reader
@@ -100,6 +101,20 @@ async def test_a_call_is_paired_with_no_start_from_before_the_window_was_read(jo
     fanout.window = Window("id", 5)
     (ended,) = await reader.next()
     assert b'"call":{"cursor":4}' in ended.json
+
+
+async def test_a_removed_agent_is_missed_only_where_a_page_must_be_read(journal, monkeypatch, autojump_clock):
+    async def gone(*_):
+        raise errors.NotFound("there is no anna")
+
+    monkeypatch.setattr(journal, "read_events", gone)
+    fanout = Fanout("")
+    reader = Reader(fanout, ALL._replace(agent="anna"))
+    fanout.window = Window("id", 0)
+    assert await reader.next() == []
+    fanout.window = Window("id", 1)
+    with pytest.raises(errors.NotFound):
+        await reader.next()
 
 
 async def test_a_reader_that_knows_of_another_state_first_is_not_ended_by_it(journal, autojump_clock):
