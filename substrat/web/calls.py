@@ -56,9 +56,9 @@ class Calls:
         """A time: each second of searching moves it on by ten, and no search begins before it."""
 
     async def paired(self, event: EventObject) -> Object:
-        """Return an event, to be given in their order; a completed call with the member `call`.
+        """Return an event; a completed call gets the member `call`. Events must be given in order.
 
-        That is the cursor and the raw object of the event that started it, or null.
+        The member is the cursor and the raw object of the event that started it, or null.
         """
         whole: Object = {**event}
         agent, kind, call = event["agent"], event["kind"], call_id(whole)
