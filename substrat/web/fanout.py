@@ -113,7 +113,7 @@ class Fanout:
                     except errors.CursorUnknown:
                         events = None
                         self.generation += 1
-                        self._show(_NONE)
+                        self._ring()
                     except errors.ConnectionLost:
                         pass  # the daemon is being restarted, or it is away, which the next attempt tells
                     except Exception as problem:  # else the whole server would end with this task
