@@ -97,7 +97,7 @@ class AgentUsage(OperatorRequest, frozen=True):
 class UsageList(OperatorRequest, frozen=True):
     """Adds up the tokens that agents' turns used, page by page, as `agent.usage` does for one.
 
-    A page that has `limit` agents is followed by that after its last one, as of `agent.list`.
+    If a page has `limit` agents, ask for the next one with `after`, the id of its last agent, as with `agent.list`.
     """
 
     method: ClassVar[str] = "usage.list"
