@@ -15,7 +15,7 @@ assert found.loader is not None
 found.loader.exec_module(size)
 
 ROOMS: dict[str, int] = {
-    "benchmarks": 3300,
+    "benchmarks": 3290,
     "mcp_server": 820,
     "sandbox": 1690,
     "substrat": 1090,
