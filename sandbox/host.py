@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Run = Callable[[list[str]], subprocess.CompletedProcess[str]]
 
-_PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """A look that fails for one of these has found the machine busy."""
 _FACTS = {signal.SIGSYS}
 """Signals that tell of the machine: filters of system calls kill with it (seccomp(2))."""
@@ -64,6 +64,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 _LOOKED_IN = ("/", *sorted({os.path.dirname(f"/etc/{name}") for name in _ETC}))
+"""The directories whose times tell that the mounts of the system may be others (`mounts_signature`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ def cut_short(program: str, status: int, errors: str) -> str | None:
     number = -status if status < 0 else status - 128
     if 0 < number < signal.NSIG and number not in _FACTS:
         return f"{program} was ended by a signal ({signal.strsignal(number) or number})"
-    said = (os.strerror(number) for number in _PASSING) if status else ()
+    said = (os.strerror(number) for number in PASSING) if status else ()
     return next((f"{program} ended with: {text}" for text in said if text in errors), None)
 
 
@@ -140,7 +141,7 @@ def _looked(command: list[str], run: Run) -> subprocess.CompletedProcess[str]:
     except subprocess.TimeoutExpired:
         raise LookCutShort(f"{command[0]} took longer than {PATIENCE_S} s") from None
     except OSError as problem:
-        if problem.errno in _PASSING:
+        if problem.errno in PASSING:
             raise LookCutShort(f"{command[0]} can't be run: {problem.strerror}") from problem
         raise
     if (how := cut_short(command[0], done.returncode, done.stderr)) is not None:
@@ -305,7 +306,7 @@ def find_bubblewrap(named: str | None = None, path: str | None = None, run: Run 
         The first new enough one, else the first one at all, else None.
 
     Raises:
-        LookCutShort: nobody knows.
+        LookCutShort: a look was cut short.
     """
     candidates = [named] if named else [path for path in (shutil.which("bwrap", path=path), _wheel_bubblewrap()) if path]
     found = [bwrap for candidate in candidates if (bwrap := _bubblewrap_at(candidate, run))]
@@ -330,7 +331,7 @@ def filtered(bwrap: Bubblewrap, python: str, wanted: str = "auto", run: Run = ru
         run: runs a program, as `run` does.
 
     Raises:
-        LookCutShort: nobody knows; no form is chosen for that.
+        LookCutShort: the look was cut short, and no form is chosen.
     """
     if wanted == NetworkMode.PROXY:
         obstacle = _proxy_obstacle(bwrap, python, run)

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from harness import PATIENCE_S, Figure, FigureFailed, Wire, daemon, descendants, finish, paired, timed
@@ -73,10 +73,16 @@ class _Repository:
         while time.monotonic() < deadline:
             with open(self._started, encoding="ascii") as file:
                 found = Counter(file.read().split())
-            if found["look"] == 1 and not descendants(self._pid):
+            if found["look"] == 1 and not any(map(_is_bubblewrap, descendants(self._pid))):
                 return found.total()
             time.sleep(0.01)
         raise FigureFailed(f"no look at the other clones came in {PATIENCE_S:g} s")
+
+
+def _is_bubblewrap(pid: int) -> bool:
+    with suppress(OSError), open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as file:
+        return file.read() == "bwrap\n"
+    return False
 
 
 @contextmanager

@@ -5,8 +5,8 @@
 - *idle agent: daemon memory*: the daemon's resident memory with 5,000 idle agents, less that of one without agents,
   for each agent. The agents' rows are written into the database beforehand, so it is a restored daemon that is measured.
 - *5,000 agents: exec to ready*: from starting the daemon to its word that it is ready, beside one without agents.
-- *5,000 idle agents: wakeups*: how often the daemon woke in two seconds, beside one without agents, and its processes:
-  an idle agent has none, and no timer.
+- *5,000 idle agents: wakeups*: how often the daemon woke in two seconds, and its processes, those that look at files
+  among them, beside one without agents: an idle agent has no process and no timer.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def measure_idle() -> Iterator[Figure]:
     value, floor = f"{full.ready:.2f} s", f"without agents {empty.ready:.2f} s"
     yield Figure(READY, value, floor, "< 1 s", met=full.ready < 1)
     value = f"{full.wakeups}, {full.processes} processes"
-    met = full.wakeups <= empty.wakeups + 2 and not full.processes
-    yield Figure(WAKEUPS, value, f"without agents {empty.wakeups}", "floor, 0 processes", met=met)
+    met = full.wakeups <= empty.wakeups + 2 and full.processes <= empty.processes
+    yield Figure(WAKEUPS, value, f"without agents {empty.wakeups}, {empty.processes} processes", "floor", met=met)
 
 
 def _at_rest(agents: int) -> _Idle:

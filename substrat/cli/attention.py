@@ -110,7 +110,7 @@ def doing_of(family: Sequence[Agent], root: Agent) -> str:
     first = family[0] if command(family[0]) else root
     why = "" if kind(first) == "waiting" else doing(first)  # its waits are those of the counts
     of = "" if first is root else f"{output.text_of(first.get('name'))}: "
-    return ", ".join(parts) + (f"; {of}{why}" if why not in {"", "-"} else "")
+    return ", ".join(parts) + (f"; {of}{why}" if why not in {"", "-", kind(first)} else "")
 
 
 def _word(agent: Agent) -> str:

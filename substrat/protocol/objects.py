@@ -276,7 +276,7 @@ class QueuedObject(TypedDict):
 
 
 class GateObject(TypedDict):
-    """A login whose turns are held, because its account has used up what it may."""
+    """A gate that holds the turns of a login with `model`, or all its turns: the account has used up what it may."""
 
     login: str
     model: str | None

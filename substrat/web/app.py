@@ -16,7 +16,8 @@ from starlette.routing import WebSocketRoute
 from substrat import errors
 from substrat.protocol import framing
 from substrat.web import access, failures, metrics, openapi, routes, streams, token
-from substrat.web.calls import connected
+from substrat.web.daemon import connected
+from substrat.web.pages import Encoded, Page
 from substrat.web.routes import API
 from substrat.web.window import Wanted
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
     from substrat.web.access import Access, Refusal
     from substrat.web.fanout import Fanout
-    from substrat.web.routes import Object, Route
+    from substrat.web.pages import Object
+    from substrat.web.routes import Route
 
     Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -139,12 +141,12 @@ def _row(socket: str, route: Route) -> Endpoint:
         params = await _parameters(request, route)
         async with connected(socket) as client:
             found, headers = await route.answer(client, route.method, params), HEADERS
-        if isinstance(found, routes.Page):
+        if isinstance(found, Page):
             if found.after is not None:
                 there = request.url.include_query_params(after=found.after)
                 headers = {**HEADERS, "link": f'<{there.path}?{there.query}>; rel="next"'}
             found = found.content
-        content = found if isinstance(found, routes.Encoded) else streams.encode(found)
+        content = found if isinstance(found, Encoded) else streams.encode(found)
         return Response(content, route.status, headers, "application/json")
 
     return serve

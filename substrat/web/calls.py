@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
+import msgspec
 
 from substrat import errors
-from substrat.client import Client
 from substrat.core.programs.transcript import call_id
+from substrat.web.daemon import connected
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
+    from substrat.client import Client
     from substrat.protocol.objects import EventObject
 
-CLIENT = "web"
-_PATIENCE_S = 5.0
-"""How long the daemon may take to answer `hello`."""
 _MOST_OPEN = 100
 """Calls of one agent, whose starts are held in memory: a turn was seen to have some ten open at once."""
+_MOST_BYTES = 8 * 1024 * 1024
+"""Bytes of all starts that are held, as many as the window has: a single line may have as many."""
 _LOOK_BACK = (1_000, 50_000)
 """How many events are searched for a call's start that isn't among those that were paired."""
 _MOST_SEARCHES = 20
@@ -33,9 +32,11 @@ _SEARCH_S = 1.0
 Object = dict[str, object]
 
 
-def connected(socket: str) -> AbstractAsyncContextManager[Client]:
-    """Open a conversation with the daemon."""
-    return Client.connect(socket, patience=_PATIENCE_S, client=CLIENT)
+class _Start(NamedTuple):
+    """The start of a call: its cursor, and the raw object as JSON."""
+
+    cursor: int
+    raw: bytes
 
 
 class Calls:
@@ -47,29 +48,52 @@ class Calls:
 
     def __init__(self, socket: str) -> None:
         self._socket = socket
-        self._open: dict[str, dict[str, Object]] = {}
+        self._open: dict[str, dict[str, _Start]] = {}
         """By agent and by call."""
+        self._bytes = 0
         self._searches: Counter[str] = Counter()
         self._paid_until = float("-inf")
         """A time: each second of searching moves it on by ten, and no search begins before it."""
 
     async def paired(self, event: EventObject) -> Object:
-        """Return an event, to be given in their order; a completed call with the member `call`.
+        """Return an event; a completed call gets the member `call`. Events must be given in order.
 
-        That is the cursor and the raw object of the event that started it, or null.
+        The member is the cursor and the raw object of the event that started it, or null.
         """
         whole: Object = {**event}
         agent, kind, call = event["agent"], event["kind"], call_id(whole)
         if kind == "tool-call-started" and call:
-            calls = self._open.setdefault(agent, {})
-            calls[call] = {"cursor": event["cursor"], "raw": event["raw"]}
-            if len(calls) > _MOST_OPEN:
-                del calls[next(iter(calls))]
+            self._hold(agent, call, _Start(event["cursor"], msgspec.json.encode(event["raw"])))
         elif kind == "tool-call-completed":
-            whole["call"] = self._open.get(agent, {}).pop(call, None) or await self._look_back(event, call)
+            start = self._take(agent, call)
+            found: Object | None = {"cursor": start.cursor, "raw": msgspec.Raw(start.raw)} if start is not None else None
+            whole["call"] = found or await self._look_back(event, call)
         elif kind == "turn:ended":
+            for one in [*self._open.get(agent, ())]:
+                self._take(agent, one)
             self._open.pop(agent, None)
         return whole
+
+    def _hold(self, agent: str, call: str, start: _Start) -> None:
+        """Hold a start; the agent's oldest one goes where it has too many, and the longest of all where they are too long.
+
+        So an agent whose calls are long takes no other agent's short ones away.
+        """
+        self._take(agent, call)
+        calls = self._open.setdefault(agent, {})
+        calls[call] = start
+        self._bytes += len(start.raw)
+        if len(calls) > _MOST_OPEN:
+            self._take(agent, next(iter(calls)))
+        if self._bytes > _MOST_BYTES:
+            held = ((len(start.raw), agent, call) for agent, calls in self._open.items() for call, start in calls.items())
+            self._take(*max(held)[1:])
+
+    def _take(self, agent: str, call: str) -> _Start | None:
+        """Take a start out, if it is held."""
+        start = self._open.get(agent, {}).pop(call, None)
+        self._bytes -= len(start.raw) if start is not None else 0
+        return start
 
     async def _look_back(self, event: EventObject, sought: str) -> Object | None:
         """Find the start of a call before the events that were given, in its agent's newest ones."""

@@ -15,14 +15,16 @@ import msgspec
 
 from substrat import errors
 from substrat.client.events import follow
-from substrat.web.calls import CLIENT, Calls, connected
-from substrat.web.window import Encoded, Window, is_wanted, next_events
+from substrat.web.calls import Calls
+from substrat.web.daemon import CLIENT, connected
+from substrat.web.window import EncodedEvent, Window, is_wanted, next_events
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from anyio.abc import TaskGroup
 
+    from substrat.client.events import Events
     from substrat.web.window import Wanted
 
     Object = dict[str, object]
@@ -38,7 +40,7 @@ _PAUSE_S = 0.2
 _PAGE_EVENTS = 256
 """A reader that is behind holds a page of them, which is one send."""
 _NONE = Window(None, 0)
-"""That of no subscription yet: nothing comes from it, and nothing is missing."""
+"""The window while there is no subscription: it has no event, and no reader is behind it."""
 
 
 class Fanout:
@@ -52,10 +54,11 @@ class Fanout:
         self.socket = socket
         self.window = _NONE
         self.news = anyio.Event()
-        """Set, and replaced by another one, when there is more in the window."""
+        """Set, and replaced by another one, when there is more in the window, or another window."""
         self.generation = 0
         """How often the daemon came back with another state, or with an older copy of it."""
-        self._told = ""
+        self._told: set[str] = set()
+        """Why no events come, in sentences that were logged since the last event."""
         self._added = anyio.Event()
         self._readers: set[anyio.CancelScope] = set()
         self._following: anyio.CancelScope
@@ -94,49 +97,68 @@ class Fanout:
                 self._readers.discard(scope)
                 if not self._readers:
                     self._following.cancel()
-                    self.window = _NONE
+                    self._show(_NONE)
 
     async def _follow(self, scope: anyio.CancelScope) -> None:
+        """Subscribe again and again, each time where the last subscription has ended."""
         with scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._wake)
+                events: Events | None = None
                 while True:
+                    since, journal = (events.cursor, events.journal) if events is not None else (None, None)
                     try:
-                        await self._fill(scope)
+                        async with follow(self.socket, client=CLIENT, since=since, journal=journal) as events:
+                            await self._fill(events, scope)
                     except errors.CursorUnknown:
+                        events = None
                         self.generation += 1
-                        self._added.set()
+                        self._ring()
+                    except errors.ConnectionLost:
+                        pass  # the daemon is being restarted, or it is away, which the next attempt tells
                     except Exception as problem:  # else the whole server would end with this task
                         self._tell(problem)
                     await anyio.sleep(_PAUSE_S)
 
+    def _show(self, window: Window) -> None:
+        """Replace the window, and wake the readers."""
+        self.window = window
+        self._ring()
+
+    def _ring(self) -> None:
+        self.news, news = anyio.Event(), self.news
+        news.set()
+
     def _tell(self, problem: Exception) -> None:
-        """Log why there are no events: once, though it is met again five times a second."""
+        """Log why there are no events: once until there are some, though it is met again five times a second."""
         sentence = f"no events come: {type(problem).__name__}: {problem}"
-        if sentence != self._told:
-            self._told = sentence
+        if sentence not in self._told:
+            self._told.add(sentence)
             _LOG.warning(sentence, exc_info=not isinstance(problem, errors.SubstratError))
 
-    async def _fill(self, scope: anyio.CancelScope) -> None:
-        """Subscribe, and put the events into a window of their own, which is the readers' unless the scope is cancelled."""
-        async with follow(self.socket, client=CLIENT, reconnect=float("inf")) as events:
-            window, calls = Window(events.journal, events.cursor), Calls(self.socket)
-            if not scope.cancel_called:
-                self.window = window
-            try:
-                while True:
-                    self._added.set()
-                    window.add(_encoded(await calls.paired(await events.receive())))
-            finally:
-                if self.window is window:
-                    self.window = _NONE
+    async def _fill(self, events: Events, scope: anyio.CancelScope) -> None:
+        """Put a subscription's events into a window of its own, which is the readers' unless the scope is cancelled.
+
+        So a reader that is behind sees no event that the daemon, after a restart, doesn't have any more.
+        """
+        window, calls = Window(events.journal, events.cursor), Calls(self.socket)
+        if not scope.cancel_called:
+            self._show(window)
+        try:
+            while True:
+                window.add(_encoded(await calls.paired(await events.receive())))
+                self._told.clear()
+                self._added.set()
+        finally:
+            if self.window is window:
+                self._show(_NONE)
 
     async def _wake(self) -> None:
         """Wake the readers when there is more for them."""
         while True:
             await self._added.wait()
-            self._added, self.news, news = anyio.Event(), anyio.Event(), self.news
-            news.set()
+            self._added = anyio.Event()
+            self._ring()
             await anyio.sleep(len(self._readers) * _REST_S)
 
 
@@ -149,7 +171,7 @@ class Reader:
         self._cursor = 0
         self._generation = 0
         self._calls = Calls(fanout.socket)
-        """Of the pages since the window was read last: events of the window are none of its."""
+        """Pairs the calls of one run of pages; made anew whenever the window was read."""
         self._has_begun = False
 
     async def start(self) -> None:
@@ -164,20 +186,19 @@ class Reader:
         self._cursor = page["cursor"] - (1 if page["events"] and since is not None else 0)
         journal = page.get("journal")
         self._wanted = self._wanted._replace(agent=agent, journal=journal)
-        # Has the daemon just come back with another state? Then the fan-out is about to see it. If the last reader leaves
-        # meanwhile the window goes, and `news` isn't set.
-        while fanout.window.journal not in {None, journal} and self._generation == fanout.generation:  # noqa: ASYNC110
-            await anyio.sleep(_PAUSE_S)
+        # Has the daemon just come back with another state? Then the fan-out is about to see it.
+        while fanout.window.journal not in {None, journal} and self._generation == fanout.generation:
+            await fanout.news.wait()
         self._generation = fanout.generation
 
-    async def next(self) -> list[Encoded]:
+    async def next(self) -> list[EncodedEvent]:
         """Wait for the next events, as many as go in one send; none after a while without any.
 
         Raises:
             CursorUnknown: the daemon came back with another state, or with an older copy of it.
-            NotFound: the agent was removed.
+            NotFound: a page of the journal must be read, and the agent was removed.
         """
-        found: list[Encoded] = []
+        found: list[EncodedEvent] = []
         quiet_at = anyio.current_time() + _QUIET_S
         while not found and anyio.current_time() < quiet_at:
             news, window = self._fanout.news, self._fanout.window
@@ -197,7 +218,7 @@ class Reader:
             found[0] = found[0]._replace(json=msgspec.json.encode(first))
         return found
 
-    async def _read_page(self, floor: int) -> list[Encoded]:
+    async def _read_page(self, floor: int) -> list[EncodedEvent]:
         """Read the next page of the daemon; when none is left, the cursor has come to the window's floor."""
         agent, _, journal, _ = self._wanted
         page = None
@@ -213,8 +234,8 @@ class Reader:
         return [event for event in found if is_wanted(event, self._wanted)]
 
 
-def _encoded(event: Object) -> Encoded:
+def _encoded(event: Object) -> EncodedEvent:
     event.pop("journal", None)  # a subscription's first event has it
     cursor, agent, kind = (event[name] for name in ("cursor", "agent", "kind"))
     assert isinstance(cursor, int)
-    return Encoded(cursor, str(agent), str(kind).startswith("thinking:"), msgspec.json.encode(event))
+    return EncodedEvent(cursor, str(agent), str(kind).startswith("thinking:"), msgspec.json.encode(event))

@@ -11,29 +11,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from substrat import errors
-from substrat.core.programs.transcript import Transcript, TranscriptDocument
 from substrat.protocol import clone_objects, objects
 from substrat.protocol.parameters import PARAMETERS
+from substrat.web.pages import Page, limit_of
+from substrat.web.transcripts import MOST_OF_TRANSCRIPT, transcript_page
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
     from substrat.client import Client
+    from substrat.web.pages import Object
 
-    Answer = Callable[[Client, str, dict[str, object]], Awaitable[object]]
+    Answer = Callable[[Client, str, Object], Awaitable[object]]
 
-Object = dict[str, object]
 Parameter = tuple[str, bool, str]
 """Its kind, whether it is required, its description."""
 API = "/api/v1"
 MOST_OBJECTS = 1000
 """Objects of a page: half a megabyte, where they are agents."""
-MOST_EVENTS = 10_000
-"""Events of a page of a transcript, put together in a second or two, in slices."""
-_EVENTS = 256
-"""Events of a slice, which are decoded and put together in three milliseconds; fewer would cost more requests than work."""
-_MOST_CHARACTERS = 8 * 1024 * 1024
-"""Characters after which a page of a transcript ends: few events may be long ones."""
 _CHOICE = ("fields", "names", "family")
 """Parameters of lists by which `ls` chooses."""
 
@@ -87,7 +82,7 @@ def _paged(member: str) -> Answer:
     """Answer with a page of objects, which is followed by that after a member of its last one."""
 
     async def answer(client: Client, method: str, params: Object) -> object:
-        limit = _limit(params, MOST_OBJECTS)
+        limit = limit_of(params, MOST_OBJECTS)
         found = cast("list[Object]", await client.call(method, **{**params, "limit": limit}))
         return Page(found, found[-1][member] if len(found) == limit else None)
 
@@ -95,7 +90,7 @@ def _paged(member: str) -> Answer:
 
 
 async def _turns(client: Client, _: str, params: Object) -> object:
-    limit, after = _limit(params, MOST_OBJECTS), cast("int", params.get("after", 0))
+    limit, after = limit_of(params, MOST_OBJECTS), cast("int", params.get("after", 0))
     found: list[objects.TurnObject] = []
     while len(found) < limit and (turns := await client.turns(str(params["agent"]), after, limit - len(found))):
         found += turns
@@ -113,93 +108,12 @@ async def _merge(client: Client, method: str, params: Object) -> object:
 
 
 async def _inbox(client: Client, _: str, params: Object) -> object:
-    limit, after = _limit(params, MOST_OBJECTS), cast("int | None", params.get("after", 0))
+    limit, after = limit_of(params, MOST_OBJECTS), cast("int | None", params.get("after", 0))
     found: list[objects.InboxItemObject] = []
     while len(found) < limit and after is not None:
         items, after = await client.inbox_page(after, limit - len(found))
         found += items
     return Page(found, after)
-
-
-async def _transcript(client: Client, _: str, params: Object) -> object:
-    """Put some of an agent's events together, as `substratctl transcript --json` does with all.
-
-    A page ends where nothing is held back, so that no speech and no call is cut in two, unless one is as long as a page.
-    """
-    agent, limit = await client.show(str(params["agent"])), _limit(params, MOST_EVENTS)
-    cursor = cast("int", params.get("after", 0))
-    turns: dict[str, objects.TurnObject] = {}
-    document, transcript = TranscriptDocument(agent, turns), Transcript(midway=cursor > 0)
-    pieces, number, size, is_over = [document.head()], 0, 0, False
-    rest: tuple[int, int, str] | None = None  # how many pieces, of the events up to which cursor, and what ends them
-    while not is_over and limit > 0 and size < _MOST_CHARACTERS:
-        page, cursor = await client.read_events(agent["id"], cursor, min(limit, _EVENTS))
-        number = await _fill(client, agent, turns, page, number)
-        for event in page:
-            made = [document.piece(step) for step in transcript.feed(cast("Object", event))]
-            pieces += made
-            size += sum(map(len, made))
-            if transcript.is_at_rest:
-                rest = len(pieces), event["cursor"], document.tail()
-        limit, is_over = limit - len(page), not page
-    if is_over or rest is None:
-        pieces += [document.piece(step) for step in transcript.finish()]
-        tail = document.tail()
-    else:
-        kept, cursor, tail = rest
-        del pieces[kept:]
-    return Page(Encoded("".join((*pieces, tail)).encode()), cursor if not is_over else None)
-
-
-async def _fill(
-    client: Client,
-    agent: objects.WholeAgentObject,
-    turns: dict[str, objects.TurnObject],
-    events: Sequence[objects.EventObject],
-    after: int,
-) -> int:
-    """Fetch turn objects, oldest first, until those of the events are there; returns the number to read on after."""
-    wanted = {event["turn"] for event in events} - {None}
-    if wanted and not turns:
-        after = await _before(client, agent, events[0]["time"])
-    # From the beginning where that isn't enough: a clock that was set back leads the search astray.
-    for start in (after, 0):
-        number = start
-        while wanted - turns.keys() and (page := await client.turns(agent["id"], number)):
-            turns.update((turn["id"], turn) for turn in page)
-            number = page[-1]["number"]
-        after = max(after, number)
-    return after
-
-
-async def _before(client: Client, agent: objects.WholeAgentObject, time: str) -> int:
-    """Search the number after which the turns are that were running at a time or began later."""
-    low, high = 0, agent["turn"]["number"] if agent["turn"] else 0
-    while low < high:
-        middle = (low + high + 1) // 2
-        found = await client.turns(agent["id"], middle - 1, 1)
-        low, high = (middle, high) if found and found[0]["started_at"] <= time else (low, middle - 1)
-    return max(0, low - 1)
-
-
-def _limit(params: Object, most: int) -> int:
-    return max(1, min(most, cast("int", params.get("limit", most))))
-
-
-class Page(NamedTuple):
-    """A page of an answer.
-
-    Args:
-        content: what is in it.
-        after: the parameter `after` of the next one; None: it is the last.
-    """
-
-    content: object
-    after: object | None
-
-
-class Encoded(bytes):
-    """An answer that is JSON already."""
 
 
 _AGENT, _AGENTS, _LANDED = objects.AgentObject, list[objects.AgentObject], list[clone_objects.LandingObject]
@@ -209,7 +123,11 @@ _USED = list[objects.AgentUsageObject]
 _LIMIT = {"limit": ("integer", False, f"how many at most, from 1 to {MOST_OBJECTS}; default: {MOST_OBJECTS}")}
 _OF_EVENTS = {
     "after": ("integer", False, "the cursor to read on after; default: 0, the beginning"),
-    "limit": ("integer", False, f"of how many events at most, from 1 to {MOST_EVENTS}; default: {MOST_EVENTS}"),
+    "limit": (
+        "integer",
+        False,
+        f"of how many events at most, from 1 to {MOST_OF_TRANSCRIPT}; default: {MOST_OF_TRANSCRIPT}",
+    ),
 }
 
 
@@ -244,7 +162,7 @@ ROUTES = (
     _get("/agents/{agent}", "agent.show", "One agent, whole.", objects.WholeAgentObject),
     _get("/agents/{agent}/turns", "agent.turns", "Its turns, oldest first.", list[objects.TurnObject], _turns, more=_LIMIT),
     _get(
-        "/agents/{agent}/transcript", "agent.show", "Prompts, words and tool calls, turn by turn.", dict, _transcript,
+        "/agents/{agent}/transcript", "agent.show", "Prompts, words and tool calls, turn by turn.", dict, transcript_page,
         more=_OF_EVENTS,
     ),
     _get("/agents/{agent}/diff", "agent.diff", "The work in its private clone.", clone_objects.DiffObject, _diff),

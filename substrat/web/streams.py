@@ -1,4 +1,4 @@
-"""Sends events as they come: server-sent events, and WebSocket messages of an event object, or of one a line.
+"""Sends events as they come: server-sent events, and WebSocket messages with one event object, or with all, one a line.
 
 A client is sent all that is there for it at once. One that takes nothing for 10 s is dropped, with the close code 4008 on
 a WebSocket; it comes back at its cursor and misses nothing.
@@ -6,6 +6,7 @@ a WebSocket; it comes back at its cursor and misses nothing.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,18 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from substrat.web.fanout import Reader
-    from substrat.web.window import Encoded
+    from substrat.web.window import EncodedEvent
 
     Headers = list[tuple[bytes, bytes]]
 
+_LOG = logging.getLogger(__name__)
 SLOW_S = 10.0
 """How long a client may take nothing while something waits for it."""
 SLOW, _OVER = 4008, 1000
 _KEPT_S = 30.0
 """How long the close code waits for a slow client."""
+_REASON_BYTES = 123
+"""The longest reason that a WebSocket's close frame has room for (RFC 6455, 5.5)."""
 _GONE = (OSError, WebSocketDisconnect)
 """What sending raises once the client is gone."""
 
@@ -42,10 +46,13 @@ async def send_events(reader: Reader, receive: Receive, send: Send, headers: Hea
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
         taken = True
-        with suppress(errors.SubstratError, *_GONE):
-            while taken:
-                text = b"".join(map(_message, await reader.next())) or b": quiet\n\n"
-                taken = await _in_time(send({"type": "http.response.body", "body": text, "more_body": True}))
+        with suppress(*_GONE):
+            try:
+                while taken:
+                    text = b"".join(map(_message, await reader.next())) or b": quiet\n\n"
+                    taken = await _in_time(send({"type": "http.response.body", "body": text, "more_body": True}))
+            except errors.SubstratError as problem:
+                _reason(problem)
         tasks.cancel_scope.cancel()
 
 
@@ -59,20 +66,29 @@ async def send_messages(reader: Reader, socket: WebSocket, *, gathered: bool) ->
     """
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_until_closed, socket, tasks.cancel_scope)
-        taken, why = True, "its agent is gone, or the daemon has another state"
+        taken, why = True, "nothing was read for 10 s: come back at your cursor"
         with suppress(*_GONE):
-            with suppress(errors.SubstratError):
+            try:
                 while taken:
                     found = [event.json for event in await reader.next()]
                     for message in [b"\n".join(found)] if gathered and found else found:
                         taken = taken and await _in_time(socket.send_text(message.decode()))
-                why = "nothing was read for 10 s: come back at your cursor"
+            except errors.SubstratError as problem:
+                why = _reason(problem)
             with anyio.move_on_after(_KEPT_S):
                 await socket.close(_OVER if taken else SLOW, why)
         tasks.cancel_scope.cancel()
 
 
-def _message(event: Encoded) -> bytes:
+def _reason(problem: errors.SubstratError) -> str:
+    """Return why a stream ends, cut to what a close frame holds; log it unless it is to be expected."""
+    if isinstance(problem, errors.NotFound | errors.CursorUnknown):
+        return "its agent is gone, or the daemon has another state"
+    _LOG.warning("a stream ends: %s: %s", type(problem).__name__, problem)
+    return str(problem).encode()[:_REASON_BYTES].decode(errors="ignore")
+
+
+def _message(event: EncodedEvent) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (event.cursor, event.json)
 
 

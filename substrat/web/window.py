@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
     without_thinking: bool
 
 
-class Encoded(NamedTuple):
+class EncodedEvent(NamedTuple):
     """An event.
 
     Args:
@@ -60,10 +60,10 @@ class Window:
     def __init__(self, journal: str | None, floor: int) -> None:
         self.journal = journal
         self.floor = floor
-        self.events: deque[Encoded] = deque()
+        self.events: deque[EncodedEvent] = deque()
         self._bytes = 0
 
-    def add(self, event: Encoded) -> None:
+    def add(self, event: EncodedEvent) -> None:
         """Add the next event; the oldest ones go."""
         self.events.append(event)
         self._bytes += len(event.json)
@@ -73,12 +73,12 @@ class Window:
             self.floor = oldest.cursor
 
 
-def is_wanted(event: Encoded, wanted: Wanted) -> bool:
+def is_wanted(event: EncodedEvent, wanted: Wanted) -> bool:
     """Say whether an event is one of those that are asked for; their agent is an id."""
     return wanted.agent in {None, event.agent} and not (wanted.without_thinking and event.is_thinking)
 
 
-def next_events(events: Sequence[Encoded], cursor: int, wanted: Wanted) -> tuple[list[Encoded], int]:
+def next_events(events: Sequence[EncodedEvent], cursor: int, wanted: Wanted) -> tuple[list[EncodedEvent], int]:
     """Return the next events for one send, and the cursor to go on from.
 
     Args:
@@ -86,7 +86,7 @@ def next_events(events: Sequence[Encoded], cursor: int, wanted: Wanted) -> tuple
         cursor: the cursor to start after.
         wanted: which of them.
     """
-    found: list[Encoded] = []
+    found: list[EncodedEvent] = []
     size = 0
     for index in range(bisect_right(events, cursor, key=lambda event: event.cursor), len(events)):
         event = events[index]

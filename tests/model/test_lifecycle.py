@@ -72,13 +72,13 @@ class Lifecycle(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
     def drain(self):
-        """Let everybody work until nothing waits: then whatever was accepted has been told."""
+        """Let all agents work until nothing waits: then each item that was accepted has been told."""
         self.commits, self.dies = None, False
         while self.world.questions:
             self.operator(index=0, kind="dismiss")
         while {agent.state for agent in self.world.agents.values()} - {"idle", "ended"}:
             for index, name in enumerate(sorted(self.world.agents)):
-                # What is needed may have been interrupted: then a person must decide.
+                # An agent that this one needs may have been interrupted: then a person must decide.
                 self.request(index=index, kind="end" if self.world.agents[name].needs else "resume")
             while self.world.checked:
                 self.verdict(outcome="passed", index=0)
@@ -113,7 +113,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.world.begin_turns()
         self.world.end_due()
         if (len(self.world.beginnings), len(self.world.waits)) != before:
-            # Somebody waits only because the disk was full; nothing else may ever happen, so the daemon must look again.
+            # An agent waits only because the disk was full. No other event may ever come, so the daemon must look again.
             assert len(self.agents.runner.admissions) > admissions
             self.ring()
 
@@ -131,7 +131,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.ring()
 
     def ring(self):
-        """Do what the daemon's timer does."""
+        """Act as the daemon's timer."""
         self.agents.registry.admit()
         end_due(self.agents.registry, self.agents.families.waits.end_due)
 
@@ -152,7 +152,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(commits=st.integers(0, 2), dies=st.booleans())
     def during_the_next_step_a_commit_fails(self, commits, dies):
-        """So many commits succeed and then none; or the daemon is killed instead of the one that would have failed."""
+        """So many commits succeed and the next ones fail, or the daemon is killed in place of the first that would fail."""
         self.commits, self.dies = commits, dies
 
     @rule()
@@ -166,7 +166,7 @@ class Lifecycle(RuleBasedStateMachine):
         assert sorted(str(reason) for _, reason in self.agents.runner.stopped) == sorted(words[stop] for stop in stopping)
 
     def running_in_order(self):
-        """Those whose turns a new daemon takes up, in the order of `ls`."""
+        """Return the agents whose turns a new daemon takes up, in the order of `ls`."""
         running = {agent.name: agent for agent in self.world.running}
         return [running[agent.name] for agent in self.agents.registry.agents if agent.name in running]
 

@@ -7,7 +7,7 @@ from tests.model.reports import GATHERED
 
 
 class Waits:
-    """The part of `reference.World` that has agents wait, and says how those stand that are waited for."""
+    """The part of `reference.World` that has agents wait, and tells the state of the agents that are waited for."""
 
     def wait(self, name, names=None, mode="all", timed=False):
         """An agent waits for others, by default its children; returns the tokens of their results if that is over."""
@@ -46,7 +46,7 @@ class Waits:
         return agent in found
 
     def end_due(self):
-        """Wake those whose waits have lasted long enough; what can't be stored is tried again."""
+        """Wake the agents whose waits have lasted long enough; a wake that can't be stored is tried again."""
         for wait in [wait for wait in self.waits if wait.due]:
             if wait in self.waits:
                 try:
@@ -57,7 +57,7 @@ class Waits:
                 self.follow_up()
 
     def decide_waits(self):
-        """Wake those whose waits are over; says whether there were any."""
+        """Wake the agents whose waits are over, and say whether there were any."""
         before = len(self.waits)
         self.waits = [wait for wait in self.waits if self.works(wait.agent)]
         for wait in list(self.waits):
@@ -89,7 +89,7 @@ class Waits:
         return agent.state in {"idle", "failed"} and not self.waits_of(agent) and agent not in self.questions
 
     def results(self, wait):
-        """The tokens of a wake: what came of each member's newest turn, and the reports on their earlier ones."""
+        """Return the tokens of a wake: the result of each member's newest turn, and the reports on their earlier turns."""
         newest = [(member, member.turn.number) for member in wait.members if self.is_there(member) and member.turn]
         told = [self.result_of(member) for member in wait.members]
         told += [tokens for *about, tokens in wait.reports if tuple(about) not in newest]
@@ -114,7 +114,7 @@ class Waits:
         return "failed" if agent.turn.completed == "failed" else "success"
 
     def decide_needs(self):
-        """Let agents fail of whose needs one will never be met; says whether there were any."""
+        """Let an agent fail that has a need which will never be met, and say whether there was one."""
         for agent in self.agents.values():
             if agent.state == "queued" and agent.needs:
                 met = {need: self.has_succeeded(need) for need in agent.needs}
@@ -128,7 +128,7 @@ class Waits:
         return False
 
     def has_succeeded(self, agent):
-        """Whether an agent that is needed has succeeded; None: that is still to come."""
+        """Say whether an agent that others need has succeeded; None: that isn't decided yet."""
         if not self.is_there(agent):
             return False
         if not self.has_finished(agent):

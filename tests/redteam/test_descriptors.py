@@ -1,4 +1,4 @@
-"""What a hostile program does with descriptors: those it was started with, those others have, those it is lent or sends."""
+"""A hostile program's use of descriptors: those it was started with, those of others, those it is lent, those it sends."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from tests.support.terminal import Screen
 if TYPE_CHECKING:
     from pathlib import Path
 
-# The files and programs behind every descriptor that is to be seen; what can be opened for writing is written to.
+# Lists the files behind each visible descriptor, and writes to those that can be opened for writing.
 SCRIBBLE = (
     TRIED
     + r"""
@@ -29,7 +29,7 @@ def scribble(path):
     if not target.startswith("/") or target.startswith("/dev/") or target.endswith("/stdout"):
         return "left"
     descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
-    tried(lambda: os.fchmod(descriptor, 0o4777))  # refused whatever the file is
+    tried(lambda: os.fchmod(descriptor, 0o4777))  # refused for a file of any kind
     return os.pwrite(descriptor, b"EVIL", 0)
 
 answer = {"files": {}, "memory": [], "environment": ""}
@@ -46,7 +46,7 @@ for pid in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
         try:
             answer["files"][os.readlink(path)] = tried(lambda: scribble(path))
         except OSError:
-            pass  # what listed the directory
+            pass  # the descriptor that listed the directory
     if int(pid) != os.getpid():
         answer["environment"] += open(f"/proc/{pid}/environ").read()
         answer["memory"] += [tried(lambda: os.open(f"/proc/{pid}/{name}", os.O_RDWR)) for name in ("mem", "oom_score_adj")]
@@ -57,14 +57,14 @@ CANARY = "canary-in-the-daemons-environment"
 
 
 def outside(code, *arguments, **how):
-    """Run the same code without a sandbox; returns what it left in `answer`."""
+    """Run the same code without a sandbox, and return its `answer`."""
     source = f"import json, os, subprocess, sys\n{code}\nprint(json.dumps(answer))"
     command = [sys.executable, "-I", "-S", "-c", source, *map(str, arguments)]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True, **how).stdout)
 
 
 def test_the_first_processs_descriptors_lead_to_its_own_turn_and_no_further(daemon, tmp_path):
-    """Through `/proc/1/fd` an agent opens what bubblewrap holds: its own prompt and lock, and spoils nobody's but them."""
+    """Through `/proc/1/fd` an agent opens bubblewrap's descriptors: its own prompt and lock, and it spoils no others."""
     daemon.start(agent=daemon.program(PROGRAM), environment={"CANARY": CANARY}, executed=True)
     with (tmp_path / "held").open("wb") as held:
         victim = subprocess.Popen(["sleep", "1000"], stdin=held, env={"CANARY": CANARY})
@@ -104,7 +104,7 @@ def test_the_first_processs_descriptors_lead_to_its_own_turn_and_no_further(daem
 
 
 def test_what_an_agent_does_to_its_own_output_is_told_and_costs_its_turn_only(hostile):
-    """It takes away the rights to it, and punches a hole into what was read already."""
+    """The agent takes all permissions from its output, and punches a hole into the part that was read already."""
     code = r"""
 import ctypes
 say("hello")
@@ -116,7 +116,7 @@ for descriptor in (0, 1, 2):
     work = hostile.workspace()
     (work / "go").touch()
     anna = hostile.spawn("anna", work, code)
-    if os.geteuid() == 0:  # whom rights don't keep from reading
+    if os.geteuid() == 0:  # permissions don't keep root from reading
         assert said(anna) == [0]
     stdout = hostile.agents_directory(anna) / "turns" / "1" / "stdout"
     assert stdout.stat().st_mode & 0o777 == 0, "the control: it did"
@@ -164,7 +164,7 @@ def test_a_lock_without_rights_is_held_all_the_same(tmp_path):
 
 @pytest.mark.slow
 def test_output_that_is_said_to_be_longer_than_anybody_can_read(daemon, until, tmp_path):
-    """A hole costs nothing to make: four terabytes in one call, which nobody reads or compresses."""
+    """A hole costs nothing to make: one call makes four terabytes, and the daemon neither reads nor compresses them."""
     (tmp_path / "hole").touch()
     os.truncate(tmp_path / "hole", 1 << 42)
     assert (tmp_path / "hole").stat().st_size == 1 << 42, "the control"
@@ -178,13 +178,13 @@ def test_output_that_is_said_to_be_longer_than_anybody_can_read(daemon, until, t
     assert said(daemon.ok("send", "anna", "say('x' * 200_000)\nanswer = 2", "--wait")) == 2
     assert said(daemon.ok("send", "anna", "answer = 3", "--wait")) == 3
     turns = daemon.agents_directory(anna) / "turns"
-    until((turns / "2" / "stdout.z").exists, "the compression of what is worth it")
+    until((turns / "2" / "stdout.z").exists, "the compression of the second turn's output")
     assert not list((turns / "1").glob("stdout.*"))
     daemon.ok("end", "anna")
     assert daemon.ctl("rm", "anna").code == 0
 
 
-# What a library left open
+# Descriptors that a library left open
 
 CARELESS = """
 import ctypes, os, pathlib, select, signal, socket, sys
@@ -231,7 +231,7 @@ BEYOND = (
 
 @pytest.mark.parametrize("network", ["filtered", pytest.param("none", marks=pytest.mark.slow)])
 def test_a_sandbox_has_the_descriptors_it_is_given_and_no_others(daemon, until, network, tmp_path):
-    """Whatever a library opened without close-on-exec in the daemon, of any kind, again before each start."""
+    """A library in the daemon opens descriptors of all kinds without close-on-exec, again before each start."""
     place = tmp_path / "careless"
     place.mkdir()
     script = place / "daemon.py"
@@ -274,12 +274,12 @@ def test_a_sandbox_has_the_descriptors_it_is_given_and_no_others(daemon, until, 
     listed = daemon.ctl("exec", "anna", "--", "ls", "-l", "/proc/self/fd")
     assert len(listed.out.splitlines()) == 1 + len(before), listed
     be_careless()
-    screen = Screen(daemon, "exec", "anna", "--", "ls", "/proc/self/fd")
-    assert screen.end() == 0
+    with Screen(daemon, "exec", "anna", "--", "ls", "/proc/self/fd") as screen:
+        assert screen.end() == 0
     assert len(screen.shown.split()) == len(before), screen.shown
 
 
-# What `exec` lends
+# Descriptors that `exec` lends
 
 LENT = (
     TRIED
@@ -290,7 +290,7 @@ answer = tried(lambda: os.write(os.open("/proc/self/fd/0", os.O_RDWR), b"EVIL"))
 
 
 def test_a_file_that_is_lent_for_reading_is_not_written(hostile):
-    """`substratctl exec anna -- make < notes`: what is run may be hostile, and notes lie outside of its workspace."""
+    """`substratctl exec anna -- make < notes`: the command may be hostile, and notes lie outside of its workspace."""
     work, notes = hostile.workspace(), hostile.home / "notes"
     hostile.spawn("anna", work)
     notes.write_text("precious\n")
@@ -318,7 +318,7 @@ for number in (1, 2):
 
 
 def test_of_what_exec_is_given_a_command_has_nothing_itself(hostile):
-    """Neither files nor /dev/null, whose mode it would change for everybody where the daemon is root's, nor a terminal."""
+    """It has no file, no terminal and no /dev/null, whose mode it would change for all users where the daemon is root's."""
     work, out, err = hostile.workspace(), hostile.home / "out", hostile.home / "err"
     hostile.spawn("anna", work)
     (work / "tool.py").write_text(ALL_THREE)
@@ -342,7 +342,7 @@ def test_of_what_exec_is_given_a_command_has_nothing_itself(hostile):
     os.close(slave)
 
 
-# What is sent and leased
+# Descriptors that are sent, and leases
 
 
 def test_descriptors_that_are_sent_to_the_door_are_not_kept(hostile, until):
@@ -393,7 +393,7 @@ for place in (".", os.path.expanduser("~/.cursor")):
 
 
 def test_leases_on_what_the_daemon_reads_are_refused(hostile, tmp_path):
-    """Whoever opens a file with somebody's lease on it waits up to 45 s (fcntl(2)), the daemon's readers of chats too."""
+    """A process that opens a file with another's lease on it, such as a reader of chats, waits up to 45 s (fcntl(2))."""
     work = hostile.workspace(git=True)
     (tmp_path / "mine").touch()
     assert outside(f"os.chdir({str(tmp_path)!r})\n{LEASES}")["./mine"] == "held", "the control"

@@ -1,4 +1,4 @@
-"""What a hostile program leaves behind for those who come later: the daemon that deletes, the person who looks, git."""
+"""A hostile program's leftovers, as the daemon deletes them, a person looks at them, and git obeys them."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from tests.redteam.hostile import PROGRAM, TRIED, said
 from tests.support.terminal import Screen
 
-# For whoever deletes
+# The daemon deletes
 
 DEEP = """
 os.chdir({place})
@@ -47,7 +47,7 @@ def test_a_tree_deeper_than_anything_can_follow_is_deleted(hostile, until):
         subprocess.run(["rm", "-rf", hostile.state], check=True)  # pytest's own deletion can't follow it either
 
 
-# For whoever executes or obeys
+# Other users execute, and git obeys
 
 
 def test_no_program_that_it_leaves_runs_as_its_user_for_others(hostile, tmp_path):
@@ -126,7 +126,7 @@ open("other", "a").write("[core]\\n\\tfsmonitor = ./evil\\n")
     assert f"{work}/sub/.git/hooks/post-checkout" in told
 
 
-# For whoever looks
+# A person looks
 
 BELL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\r"
 ODD = re.compile("[^\n\t -~\xa0-\u2029\u202f-\U0010ffff]")
@@ -138,9 +138,9 @@ LOOKS = (
 
 
 def on_terminal(daemon, *words):
-    """Give a command on a terminal; returns what the terminal was sent."""
-    screen = Screen(daemon, *words, term="dumb")
-    assert screen.end() in {0, 6}, (words, screen.shown)
+    """Give a command on a terminal, and return the terminal's text."""
+    with Screen(daemon, *words, term="dumb") as screen:
+        assert screen.end() in {0, 6}, (words, screen.shown)
     return screen.shown.replace("\r\n", "\n")
 
 
@@ -173,7 +173,7 @@ def test_no_look_at_what_an_agent_wrote_moves_the_cursor(daemon):
         assert not any(line.startswith("b\\x1b") for line in seen.splitlines()), "a name doesn't begin a line of its own"
 
 
-# For whoever reads while it is swapped
+# A chat is read while it is swapped
 
 SWAP = """
 import ctypes
@@ -215,7 +215,7 @@ answer = swapped
     until((work / "swapping").exists, "the swapping")
     session = (work / "swapping").read_text()
     (chat,) = (hostile.home / ".cursor" / "chats").glob(f"*/{session}")
-    until(lambda: b"canary-of-bert" in (chat / "store.db").read_bytes(), "the control: who follows gets it")
+    until(lambda: b"canary-of-bert" in (chat / "store.db").read_bytes(), "the control: a reader that follows gets it")
     exported = [hostile.ctl(*words) for words in [("export", session, "-w", work), ("sessions", "-w", work)] * 15]
     assert not any("canary" in done.out + done.err for done in exported)
     (work / "go").touch()

@@ -95,7 +95,7 @@ def test_call_ids_of_some_models_hold_a_newline(standin, model):
     assert started["call_id"] == ended["call_id"] == started["tool_call"]["toolCallId"]
 
 
-def test_call_ids_of_composer_are_one_word(standin):
+def test_composer_calls_a_tool_without_a_word_and_its_id_is_one_word(standin):
     outcome = standin.run("/shell true", "--model", "composer-2.5")
     assert (outcome.of("assistant"), outcome.text) == ([], ""), "a segment may be missing"
     started, _ = outcome.of("tool_call")

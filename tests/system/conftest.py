@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.daemon import DaemonFixture
 from tests.system.obedient import OBEDIENT, Agent, prepare
+from tests.system.small_disk import disk  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,11 @@ import json
 import os
 import signal
 import sqlite3
-import time
 from collections import Counter
 
 from tests.support.hearing import HEARING
 from tests.support.waiting import PATIENCE, wait_until
-from tests.support.wire import Wire
+from tests.system.persistent_operator import PersistentOperator
 
 RING = """read -r line
 printf '%s' "$line" | grep -qE '"name": "(spent|mute|keeper)"' && exit 1
@@ -66,7 +65,7 @@ def part_of(point):
     return CLONES if point.partition(": ")[2] in OF_CLONES else AGENTS
 
 
-class Story:
+class Story(PersistentOperator):
     """One run of the scenario.
 
     Args:
@@ -76,17 +75,13 @@ class Story:
     """
 
     def __init__(self, daemon, environment, part):
-        self.daemon = daemon
+        super().__init__(daemon, environment)
         self.part = part
-        self.environment = environment
-        self.deaths = 0
-        self.work = daemon.workspace()
         self.other = daemon.workspace("other")
         (self.other / ".cursor").mkdir()
         (self.other / ".cursor" / "link").symlink_to("/etc")
         self.repository = daemon.workspace("repository")
         daemon.git(self.repository, "init", "-q", ".")
-        self.log = self.work / "log"
         self.cloned = daemon.workspace("cloned", git=True)
         for branch, command in (("broken", "false"), ("main", "true")):
             daemon.git(self.cloned, "checkout", "-q", "-B", branch)
@@ -95,92 +90,10 @@ class Story:
             daemon.git(self.cloned, "add", "-A")
             daemon.git(self.cloned, "commit", "-qm", f"set up with {command}")
 
-    # An operator who doesn't give up
-
-    def start(self, config=CONFIG):
-        """Start a daemon; one that dies before it answers is followed by another."""
-        self.daemon.process = self.daemon.launch(config=config, environment=self.environment if not self.deaths else None)
-        wait_until(lambda: self._answers() or self._is_dead(), "the daemon")
-        self.revive()
-
-    def _answers(self):
-        try:
-            with Wire(self.daemon.socket) as wire:
-                return wire.call("daemon.status")["pid"] == self.daemon.process.pid
-        except (OSError, AssertionError):
-            return False
-
-    def _is_dead(self):
-        return self.daemon.process.poll() is not None
-
-    def revive(self):
-        """If the daemon is dead, see that it was killed, and start the next one."""
-        if self._is_dead():
-            assert self.daemon.process.returncode == -signal.SIGKILL, self.daemon.log
-            assert self.deaths == 0, "killed twice"
-            self.deaths += 1
-            self.daemon.start()
-
-    def ask(self, *words, done=lambda: False, stdin=b""):
-        """Give a command until it is carried out; after a death, `done` says whether it was.
-
-        Returns:
-            Its output, None when the answer was lost.
-        """
-        while True:
-            result = self.daemon.ctl(*words, "--json", stdin=stdin)
-            if result.code == 0:
-                return result.json if result.out else None
-            if "try again in a moment" not in result.err:  # the next daemon goes on with it
-                assert result.code == 3, result
-                wait_until(self._is_dead, "the daemon's death")
-                self.revive()
-            if done():
-                return None
-
-    def call(self, method, **params):
-        """Make a request until it is answered."""
-        while True:
-            try:
-                with Wire(self.daemon.socket) as wire:
-                    if method == "events.unsubscribe":
-                        params["subscription"] = wire.call("events.subscribe")["subscription"]
-                    return wire.call(method, **params)
-            except (OSError, AssertionError):
-                wait_until(self._is_dead, f"the daemon's death at {method}")
-                self.revive()
-
-    def until(self, condition, what):
-        """Wait for a condition, with a daemon there all the while."""
-        deadline = time.monotonic() + 2 * PATIENCE
-        while not (value := condition()):
-            self.revive()
-            assert time.monotonic() < deadline, (
-                f"{what} did not come true: {self.effects()} {self.call('agent.list')}\n{self.daemon.log}"
-            )
-            time.sleep(0.02)
-        return value
-
-    # Looks at the state
-
-    def agents(self):
-        return {agent["name"]: agent for agent in self.call("agent.list")}
-
-    def state(self, name):
-        return self.agents().get(name, {}).get("state")
-
-    def accepted(self, text):
-        """Whether the state holds an inbox item with a text."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.daemon.state}/substrat.db?mode=ro", uri=True)) as db:
-            return db.execute("SELECT count(*) FROM items WHERE instr(text, ?)", (text,)).fetchone()[0] > 0
-
-    def effects(self):
-        return sorted(self.log.read_text().split()) if self.log.exists() else []
-
     # The scenario
 
     def play(self):
-        self.start()
+        self.start(CONFIG)
         if self.part == CLONES:
             self.two_that_have_clones()
         else:
@@ -247,7 +160,7 @@ class Story:
         """Kill the daemon in the middle of a turn, whether or not it dies elsewhere too."""
         self.revive()
         self.daemon.kill()
-        self.start()
+        self.start(CONFIG)
 
     def one_that_hears_words_amid_its_turn(self):
         """Words that a death has made come twice do nothing twice: they end the turn that hears them, or the next one."""

@@ -71,36 +71,38 @@ def test_a_question_that_is_dismissed_lets_the_lead_go_on(running, until):
 
 def frame_with(screen, sight):
     """Read until a frame has a sight, and return that frame's lines."""
-    while True:
+
+    def found():
         *frames, last = screen.shown.split("\x1b[H")
         for frame in frames[1:] + ([last] if last.endswith("\x1b[J") else []):
             if re.search(sight, frame):
                 screen.shown = last
                 return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", frame).split("\r\n")
-        screen.read()
+        return None
+
+    return screen.read_until(found)
 
 
 def test_ls_watch_redraws_in_place_keeps_to_the_terminal_and_ends_cleanly(running):
     work = running.workspace()
     for number in range(12):
         running.ok("spawn", f"calm-{number}", "-w", work, "--network", "none")
-    screen = Screen(running, "ls", "--watch", size=(10, 80))
-    assert screen.shown == ""
-    frame = frame_with(screen, "12 agents: 12 idle")
-    assert len(frame) == 10
-    assert any("more idle: 'ls -a' lists them" in line for line in frame)
-    running.spawn("anna", work, ASKS)
-    frame = frame_with(screen, "1 answer")
-    assert frame[1].startswith("anna")
-    assert "answer anna TEXT" in "".join(frame[1:3])
-    screen.resize(30, 60)
-    frame = frame_with(screen, r"calm-11")
-    assert len(frame) == 30
-    assert max(map(len, frame)) <= 60
-    running.kill()
-    assert frame_with(screen, "the daemon is gone")[1].startswith("anna"), "what was last known stays"
-    running.start()
-    frame_with(screen, "Ctrl-C ends")
-    screen.type("\x03")
-    assert screen.end() == 0
+    with Screen(running, "ls", "--watch", size=(10, 80)) as screen:
+        frame = frame_with(screen, "12 agents: 12 idle")
+        assert len(frame) == 10
+        assert any("more idle: 'ls -a' lists them" in line for line in frame)
+        running.spawn("anna", work, ASKS)
+        frame = frame_with(screen, "1 answer")
+        assert frame[1].startswith("anna")
+        assert "answer anna TEXT" in "".join(frame[1:3])
+        screen.resize(30, 60)
+        frame = frame_with(screen, r"calm-11")
+        assert len(frame) == 30
+        assert max(map(len, frame)) <= 60
+        running.kill()
+        assert frame_with(screen, "the daemon is gone")[1].startswith("anna"), "what was last known stays"
+        running.start()
+        frame_with(screen, "Ctrl-C ends")
+        screen.type("\x03")
+        assert screen.end() == 0
     assert screen.shown.endswith("\x1b[?25h\x1b[?1049l"), "the cursor and the first screen are back"

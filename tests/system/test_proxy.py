@@ -1,6 +1,6 @@
-"""The proxy form of the `filtered` network: what programs see of it, what outlives what, and when it is chosen.
+"""The proxy form of the `filtered` network: programs in it, ends of the daemon and of the relay, and its choice.
 
-What both forms have in common is in `test_network`.
+`test_network` has the tests of both forms.
 """
 
 import os
@@ -109,7 +109,7 @@ def test_a_restarted_daemon_serves_it_again(net, until):  # noqa: F811 - fixture
     net.kill()
     (work / "killed").touch()
     until((work / "alone").exists, "a refusal at once, with no daemon there")
-    # What the next turns get is another matter than what this one has.
+    # The next turn gets another form; this turn keeps its own.
     net.start(config='[sandbox]\nfiltered = "transparent"\n')
     assert net.network("anna")["form"] == "proxy"
     (work / "go").touch()
@@ -193,7 +193,7 @@ def test_a_turn_ends_as_without_it(net, until, how):  # noqa: F811 - fixtures
             (work / "go").unlink(missing_ok=True)
             net.held(name, work, *network)
             if how == "is killed":
-                kill_outer(net)  # its exit code is nobody's any more, whoever dies first
+                kill_outer(net)  # its exit code is lost, in any order of deaths
             else:
                 net.ok("suspend", name)
         else:
@@ -238,7 +238,7 @@ def test_a_visit_ends_as_without_it(net, until):  # noqa: F811 - fixtures
     )
     net.spawn("bert", net.directory / "work", None, "--network", "none")
     assert net.ctl("exec", "anna", "--", *look).out == net.ctl("exec", "bert", "--", *look).out
-    until(lambda: not net.sandboxed(), "the end of what it left behind")
+    until(lambda: not net.sandboxed(), "the end of the processes that it left behind")
 
 
 def test_the_program_is_the_first_and_the_relay_holds_nothing(net, until):  # noqa: F811 - fixtures
@@ -269,7 +269,7 @@ def test_the_program_is_the_first_and_the_relay_holds_nothing(net, until):  # no
 FORBID = r"""
 import ctypes, os, struct, sys
 unshare, newnet = {"x86_64": 272, "aarch64": 97}[os.uname().machine], 0x40000000
-# What unshare(2) is asked for a network namespace answers EPERM; bubblewrap makes its own with clone(2).
+# unshare(2) answers EPERM to a request for a network namespace; bubblewrap makes its own with clone(2).
 steps = ((0x20, 0, 0, 0), (0x15, 0, 3, unshare), (0x20, 0, 0, 16), (0x45, 0, 1, newnet))
 steps += ((6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000))
 code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
@@ -302,7 +302,7 @@ def test_it_is_chosen_by_itself_and_told(daemon, no_launcher):
     (line,) = (line for line in doctor.splitlines() if "network " in line)
     assert "filtered networks have the proxy form" in line
     assert "unshare: Operation not permitted" in line
-    # Who insists on the other one gets none, and never the machine's own.
+    # A configuration that insists on the transparent form gets no network, and never the machine's own.
     daemon.stop()
     daemon.start(config='[sandbox]\nfiltered = "transparent"\n', prefix=no_launcher)
     daemon.spawn("bert", work, "/shell curl -sS http://evil.test/", *ALLOW)
@@ -349,7 +349,7 @@ def test_a_look_that_is_killed_chooses_no_form(daemon, tmp_path, until):
 
 
 def test_without_a_relay_there_is_no_network_and_no_turn(daemon, tmp_path):
-    """A bubblewrap that can't make an empty network: neither form is there, and none is chosen silently."""
+    """With a bubblewrap that can't make an empty network neither form can be made, and no network is chosen silently."""
     real = host.find_bubblewrap().path
     fake = tmp_path / "bwrap"
     fake.write_text(

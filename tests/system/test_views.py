@@ -24,8 +24,8 @@ def busy(shared):
 
 def on_terminal(daemon, columns, *words, lines=50):
     """Run a command whose standard output is a terminal of so many columns and lines; returns its lines."""
-    screen = Screen(daemon, *words, size=(lines, columns))
-    assert screen.end() == 0, screen.shown
+    with Screen(daemon, *words, size=(lines, columns)) as screen:
+        assert screen.end() == 0, screen.shown
     return screen.shown.split("\r\n")[:-1]
 
 
@@ -188,7 +188,7 @@ def test_chats_have_titles_and_the_beginning_of_an_id_does(running):
 def test_a_shells_prompt_says_where_one_is(shared):
     work = shared.workspace()
     shared.spawn("anna", work)
-    screen = Screen(shared, "exec", "anna")
-    screen.until(f"[anna] {work} ")
-    screen.type("exit\n")
-    assert screen.end() == 0
+    with Screen(shared, "exec", "anna") as screen:
+        screen.until(f"[anna] {work} ")
+        screen.type("exit\n")
+        assert screen.end() == 0

@@ -79,7 +79,7 @@ def _need_debootstrap():
 
 
 def _base(suite):
-    """Return the base that machines boot from: Debian and what Substrat depends on; made once and kept in the cache."""
+    """Return the base that machines boot from: Debian and Substrat's dependencies; made once and kept in the cache."""
     cache = _cache()
     cache.mkdir(parents=True, exist_ok=True)
     key = hashlib.sha256(repr((suite, PACKAGES, platform.machine(), _dependencies())).encode()).hexdigest()[:12]
@@ -88,7 +88,7 @@ def _base(suite):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not base.exists():
             _need_debootstrap()
-            # The lock is ours, so what is unfinished has been left by somebody who was killed.
+            # The lock is ours, so an unfinished base was left by a run that was killed.
             for unfinished in cache.glob("systemd-*.part"):
                 shutil.rmtree(unfinished)
             part = cache / f"systemd-{key}.part"
@@ -117,7 +117,7 @@ def _make_base(part, suite):
     wheels = part / "wheels"
     libraries = [f"manylinux_2_{number}_{platform.machine()}" for number in range(5, glibc + 1)]
     platforms = [f"--platform={name}" for name in (*libraries, f"manylinux2014_{platform.machine()}")]
-    # Fetched from outside, where pip is set up for whatever network this is.
+    # Fetched from outside, where pip is set up for the network that there is.
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--only-binary=:all:")
     do(*pip, f"--python-version={python}", "--implementation=cp", *platforms, "-d", wheels, *_dependencies())
     do(*alone, "chroot", part, "python3", "-m", "venv", INSTALLED)
@@ -217,7 +217,7 @@ class Machine:
             return None
 
         self._init = wait_until(first_process, "systemd as the first process")
-        # Held open, so that no other namespace gets their numbers before we have seen that nobody is left in them.
+        # Held open, so that no other namespace gets their numbers before we have seen that no process is left.
         self._pinned += [os.open(f"/proc/{self._init}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("pid", "net")]
         descriptors.keep(*self._pinned)
         wait_until(lambda: self.path("/run/systemd/private").exists(), "systemd's socket")
@@ -246,7 +246,7 @@ class Machine:
         return Path(f"/proc/{self._init}/root{path}")
 
     def run(self, *command, user="root", check=True, stdin=""):
-        """Run a command as somebody who is logged in; the environment is built."""
+        """Run a command as a user who is logged in; the environment is built."""
         home = "/root" if user == "root" else f"/home/{user}"
         uid = 0 if user == "root" else UID
         path = f"{home}/.local/bin:{INSTALLED}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -384,13 +384,13 @@ class Service:
         wait_until(lambda: self.show(*properties) == properties, f"{properties}")
 
     def journal(self):
-        """What the journal has of the unit since the test began and the machine was booted, as the journal gives it out."""
+        """Return the journal's entries of the unit since the test began, of the present boot alone."""
         lines = self.run("journalctl", self.manager, "-b", "-u", UNIT, "-o", "json").stdout.splitlines()
         entries = [json.loads(line) for line in lines]
         return [entry for entry in entries if int(entry["__REALTIME_TIMESTAMP"]) >= self._since]
 
     def said(self):
-        """What the daemon logged, decoded."""
+        """Return the lines that the daemon logged, decoded."""
         return [json.loads(entry["MESSAGE"]) for entry in self.journal() if entry["_COMM"] == "substratd"]
 
     def configure(self, text):
@@ -462,7 +462,7 @@ def service(booted):
 
 @pytest.fixture
 def root_service(booted):
-    """The service of root, who has a manager too once it lingers."""
+    """The service of root, which has a user manager too once root lingers."""
     service = Service(booted, "root")
     service.configure(f'[agent]\nbinary = "{INSTALLED}/bin/cursor-agent-standin"\n')
     booted.run("loginctl", "enable-linger", "root")

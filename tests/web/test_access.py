@@ -153,10 +153,10 @@ def test_a_link_leads_to_a_server_that_runs(web, serve, daemon):
 
 def test_only_a_terminal_is_told_the_token(web, daemon):
     assert web.line == f"http://127.0.0.1:{web.port}/\n"
-    screen = Screen(daemon, "web", "--port", "0")
-    line = screen.until("\r\n")
-    screen.type("\x03")
-    screen.end()
+    with Screen(daemon, "web", "--port", "0") as screen:
+        line = screen.until("\r\n")
+        screen.type("\x03")
+        screen.end()
     assert re.fullmatch(rf"http://127\.0\.0\.1:\d+/#token={web.token}", line)
 
 

@@ -3,10 +3,12 @@
 import errno
 import json
 import shutil
-from contextlib import AsyncExitStack, asynccontextmanager
+import sqlite3
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio import to_thread
 from websockets.exceptions import ConnectionClosedOK
@@ -172,9 +174,9 @@ def test_calls_that_never_began_are_not_sought_for_ever(daemon, asked):
     assert 0 < len(asked) < 100
 
 
-def test_readers_outlast_a_subscription_that_fails_and_each_reason_is_logged_once(daemon, anna, monkeypatch, caplog):
+def test_readers_outlast_a_subscription_that_fails_and_log_each_reason_once_an_outage(daemon, anna, monkeypatch, caplog):
     full = OSError(errno.EMFILE, "too many open files")
-    failures = [full, full, errors.UnsupportedVersion("it speaks another version"), KeyError("cursor")]
+    failures: list[Exception] = [full, errors.UnsupportedVersion("it speaks another version"), full, KeyError("cursor")]
 
     def failing(*arguments, **options):
         if failures:
@@ -185,23 +187,33 @@ def test_readers_outlast_a_subscription_that_fails_and_each_reason_is_logged_onc
 
     async def story(fanout):
         async with fanout.opened(ALL._replace(since=None)) as reader:
+            await subscribed(fanout)
             await send(daemon, "anna")
-            return await read(reader)
+            found = await read(reader)
+            failures.append(full)
+            await to_thread.run_sync(daemon.kill)
+            while failures:
+                await anyio.lowlevel.checkpoint()
+            await to_thread.run_sync(daemon.start)
+            await send(daemon, "anna")
+            return found + await read(reader)
 
     found = run(daemon, story)
     assert [unpaired(event) for event in found] == daemon.events("anna")[-len(found) :]
-    assert [record.message.split(": ")[1] for record in caplog.records] == ["OSError", "UnsupportedVersion", "KeyError"]
-    assert [bool(record.exc_info) for record in caplog.records] == [True, False, True]
+    logged = [(record.message.split(": ")[1], bool(record.exc_info)) for record in caplog.records]
+    named = [one for one in logged if one[0] != "DaemonNotRunning"]  # is logged if an attempt comes before the new daemon
+    assert named == [("OSError", True), ("UnsupportedVersion", False), ("KeyError", True), ("OSError", True)]
 
 
-def test_a_reader_is_told_when_the_daemon_comes_back_with_an_older_copy_of_its_state(tmp_path):
+@pytest.fixture
+def copied(tmp_path):
+    """A daemon whose state was copied, and a function that lets it begin again with the copy."""
     with DaemonFixture(tmp_path) as daemon:
         daemon.start()
         daemon.ok("spawn", "anna", "-w", daemon.workspace())
         daemon.stop()
         shutil.copytree(daemon.state, tmp_path / "copy")
         daemon.start()
-        daemon.ok("send", "anna", "--wait", "Good morning.")
 
         def go_back():
             daemon.stop()
@@ -209,17 +221,44 @@ def test_a_reader_is_told_when_the_daemon_comes_back_with_an_older_copy_of_its_s
             (tmp_path / "copy").rename(daemon.state)
             daemon.start()
 
-        async def story(fanout):
-            async with fanout.opened(ALL) as reader:
-                await read(reader)
-                await subscribed(fanout)
-                await to_thread.run_sync(go_back)
-                with pytest.raises(errors.CursorUnknown):
-                    await read(reader)
-            async with fanout.opened(ALL) as reader:
-                return [json.loads(event.json) for event in await reader.next()]
+        yield daemon, go_back
 
-        assert [unpaired(event) for event in run(daemon, story)] == daemon.events("anna")
+
+def test_a_reader_is_told_when_the_daemon_comes_back_with_an_older_copy_of_its_state(copied):
+    daemon, go_back = copied
+    daemon.ok("send", "anna", "--wait", "Good morning.")
+
+    async def story(fanout):
+        async with fanout.opened(ALL) as reader:
+            await read(reader)
+            await subscribed(fanout)
+            await to_thread.run_sync(go_back)
+            with pytest.raises(errors.CursorUnknown):
+                await read(reader)
+        async with fanout.opened(ALL) as reader:
+            return [json.loads(event.json) for event in await reader.next()]
+
+    assert [unpaired(event) for event in run(daemon, story)] == daemon.events("anna")
+
+
+def test_no_vanished_event_is_sent_once_the_daemon_goes_on_with_the_copy_that_continues_its_journal(copied, tmp_path):
+    daemon, go_back = copied
+    with closing(sqlite3.connect(tmp_path / "copy" / "substrat.db")) as db, db:
+        db.execute("UPDATE sqlite_sequence SET seq = seq + 1000000")  # as backup.prepare does
+
+    async def story(fanout):
+        async with fanout.opened(ALL._replace(since=None)) as reader:
+            await subscribed(fanout)
+            await send(daemon, "anna", "That is lost.")
+            while not any(b'"turn:ended"' in event.json for event in fanout.window.events):
+                await fanout.news.wait()
+            await to_thread.run_sync(go_back)
+            await send(daemon, "anna")
+            return await read(reader)
+
+    found = run(daemon, story)
+    assert [unpaired(event) for event in found] == daemon.events("anna")[-len(found) :]
+    assert found[0]["cursor"] > 1_000_000
 
 
 def test_streams_end_when_the_state_was_made_anew(tmp_path):

@@ -8,10 +8,11 @@ import anyio
 import pytest
 import trio
 
+from substrat import errors
 from substrat.web import fanout as module
 from substrat.web.calls import Calls
 from substrat.web.fanout import Fanout, Reader
-from substrat.web.window import Encoded, Wanted, Window
+from substrat.web.window import EncodedEvent, Wanted, Window
 
 ALL = Wanted(None, 0, "id", without_thinking=False)
 
@@ -71,7 +72,7 @@ async def test_a_reader_is_quiet_while_only_others_say_something(autojump_clock)
     async def others_speak():
         for cursor in range(1, 100):
             await trio.sleep(1)
-            fanout.window.add(Encoded(cursor, "eve", False, b"{}"))
+            fanout.window.add(EncodedEvent(cursor, "eve", False, b"{}"))
             await ring(fanout)
 
     async with trio.open_nursery() as nursery:
@@ -94,12 +95,26 @@ async def test_a_call_is_paired_with_no_start_from_before_the_window_was_read(jo
     assert [event.cursor for event in await reader.next()] == [1]
     for cursor, kind in ((2, "tool-call-completed"), (3, "turn:ended"), (4, "tool-call-started")):
         journal.add(kind, "one")
-        fanout.window.add(Encoded(cursor, "anna", False, b"{}"))
+        fanout.window.add(EncodedEvent(cursor, "anna", False, b"{}"))
     assert [event.cursor for event in await reader.next()] == [2, 3, 4]
     journal.add("tool-call-completed", "one")
     fanout.window = Window("id", 5)
     (ended,) = await reader.next()
     assert b'"call":{"cursor":4}' in ended.json
+
+
+async def test_a_removed_agent_is_missed_only_where_a_page_must_be_read(journal, monkeypatch, autojump_clock):
+    async def gone(*_):
+        raise errors.NotFound("there is no anna")
+
+    monkeypatch.setattr(journal, "read_events", gone)
+    fanout = Fanout("")
+    reader = Reader(fanout, ALL._replace(agent="anna"))
+    fanout.window = Window("id", 0)
+    assert await reader.next() == []
+    fanout.window = Window("id", 1)
+    with pytest.raises(errors.NotFound):
+        await reader.next()
 
 
 async def test_a_reader_that_knows_of_another_state_first_is_not_ended_by_it(journal, autojump_clock):
@@ -109,7 +124,7 @@ async def test_a_reader_that_knows_of_another_state_first_is_not_ended_by_it(jou
     async def see_it():
         await trio.sleep(1)
         fanout.generation += 1
-        fanout.window = Window("id", 0)
+        fanout._show(Window("id", 0))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(see_it)
@@ -118,7 +133,7 @@ async def test_a_reader_that_knows_of_another_state_first_is_not_ended_by_it(jou
         assert await reader.next() == []
 
 
-async def test_a_window_lasts_no_longer_than_its_subscription(monkeypatch):
+async def test_a_window_lasts_no_longer_than_its_subscription():
     fanout, seen = Fanout(""), []
     scope: Any = anyio.CancelScope()
 
@@ -126,14 +141,10 @@ async def test_a_window_lasts_no_longer_than_its_subscription(monkeypatch):
         seen.append(fanout.window.journal)
         raise OSError
 
-    @asynccontextmanager
-    async def follow(*_, **__):
-        yield SimpleNamespace(journal="id", cursor=1, receive=fail)
-
-    monkeypatch.setattr(module, "follow", follow)
+    events: Any = SimpleNamespace(journal="id", cursor=1, receive=fail)
     for _ in range(2):
         with pytest.raises(OSError):
-            await fanout._fill(scope)
+            await fanout._fill(events, scope)
         assert fanout.window is module._NONE
         scope.cancel()
     assert seen == ["id", None], "the last reader has left before the second one began"

@@ -9,7 +9,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from substrat import errors
 from substrat.web import streams
-from substrat.web.window import Encoded
+from substrat.web.window import EncodedEvent
 from tests.web.conftest import EventSource, Messages, unpaired
 
 
@@ -100,7 +100,7 @@ class Stuck:
     async def next(self):
         await anyio.lowlevel.checkpoint()
         cursor = len(self.sent) + 1
-        return [Encoded(cursor, "anna", False, b'{"cursor":%d}' % cursor)]
+        return [EncodedEvent(cursor, "anna", False, b'{"cursor":%d}' % cursor)]
 
     async def send_text(self, text):
         if len(self.sent) == 3:
@@ -128,17 +128,33 @@ async def test_a_client_that_takes_nothing_is_dropped(autojump_clock):
     assert len(client.sent) == 3
 
 
-async def test_a_stream_ends_when_its_agent_was_removed_while_the_daemon_was_away(autojump_clock):
-    client: Any = Stuck()
-    client.reading.set()
-    client.next = gone
+EXPECTED = "its agent is gone, or the daemon has another state"
+LONG = "é" * 100
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason", "logged"),
+    [
+        (errors.NotFound("there is no anna"), EXPECTED, 0),
+        (errors.CursorUnknown("the daemon has another state"), EXPECTED, 0),
+        (errors.UnsupportedVersion("it speaks another version"), "it speaks another version", 1),
+        (errors.InternalError(LONG), LONG[:61], 1),
+    ],
+)
+async def test_a_stream_that_ends_says_why_and_the_unexpected_is_logged(problem, reason, logged, caplog):
+    class Ended(Stuck):
+        async def next(self):
+            raise problem
+
+        async def close(self, code, reason):
+            self.sent.append((code, reason))
+
+    client: Any = Ended()
     await streams.send_messages(client, client, gathered=True)
+    assert client.sent == [(1000, reason)]
+    assert len(caplog.records) == logged
     await streams.send_events(client, client.receive, client.send, [])
-    assert client.sent == [1000]
-
-
-async def gone():
-    raise errors.NotFound("there is no anna")
+    assert len(caplog.records) == 2 * logged
 
 
 async def test_the_close_code_waits_for_a_client_that_reads_again(autojump_clock):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from substrat.web import routes
+from substrat.web.transcripts import transcript_page
 
 TURNS = 300
 
@@ -37,7 +37,7 @@ def event(kind, text="", turn=1, time="2030-01-01T00:00:00.000Z") -> Any:
 
 async def page_of(client, **params):
     """Return a page's turns with the words of their steps, and the cursor of the next page."""
-    page: Any = await routes._transcript(client, "", {"agent": "anna", **params})
+    page: Any = await transcript_page(client, "", {"agent": "anna", **params})
     turns = json.loads(page.content)["turns"]
     return [(turn["turn"], [step["text"] for step in turn["steps"]]) for turn in turns], page.after
 

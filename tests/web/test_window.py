@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.web import window
-from substrat.web.window import Encoded, Wanted, Window, next_events
+from substrat.web.window import EncodedEvent, Wanted, Window, next_events
 
 EVENTS = st.tuples(st.sampled_from(["anna", "ben"]), st.booleans(), st.integers(1, 60))
 WANTED = st.builds(Wanted, st.sampled_from([None, "anna"]), st.none(), st.none(), st.booleans())
@@ -15,8 +15,8 @@ WANTED = st.builds(Wanted, st.sampled_from([None, "anna"]), st.none(), st.none()
 @given(st.lists(st.one_of(EVENTS, st.just("look"))), WANTED, st.integers(0, 5))
 def test_a_reader_gets_each_event_that_it_wants_once_and_in_order(steps, wanted, begun):
     with mock.patch.multiple(window, MOST_EVENTS=5, MOST_BYTES=100, _SEND_BYTES=40):
-        journal: list[Encoded] = []
-        seen: list[Encoded] = []
+        journal: list[EncodedEvent] = []
+        seen: list[EncodedEvent] = []
         newest, cursor = Window("id", 0), 0
 
         def look():
@@ -32,7 +32,7 @@ def test_a_reader_gets_each_event_that_it_wants_once_and_in_order(steps, wanted,
                 seen += found
             else:
                 agent, is_thinking, size = step
-                journal.append(Encoded(2 * len(journal) + begun + 1, agent, is_thinking, b"x" * size))
+                journal.append(EncodedEvent(2 * len(journal) + begun + 1, agent, is_thinking, b"x" * size))
                 newest.add(journal[-1])
                 assert [*newest.events] == [one for one in journal if one.cursor > newest.floor]
                 assert len(newest.events) <= 5
@@ -47,4 +47,4 @@ def test_a_reader_gets_each_event_that_it_wants_once_and_in_order(steps, wanted,
 
 def test_a_cursor_after_the_newest_event_stays():
     wanted = Wanted(None, None, None, without_thinking=False)
-    assert next_events([Encoded(3, "anna", False, b"{}")], 7, wanted) == ([], 7)
+    assert next_events([EncodedEvent(3, "anna", False, b"{}")], 7, wanted) == ([], 7)

@@ -91,9 +91,9 @@ def shut(
     if stated is not None and not is_confirmed:
         stated = min(stated, now + LONGEST_S)
     if gate is not None and not gate.holds(turn.model):
-        # Of two times that lie ahead the nearer counts.
+        # Of two times that lie ahead the nearer counts; turns that run already show nothing of the gate as it is now.
         ends = [at for at in (gate.until, stated) if at is not None and at > now]
-        return replace(gate, model=None, until=min(ends, default=now + pause(gate.failures)))
+        return replace(gate, model=None, shut_at=now, until=min(ends, default=now + pause(gate.failures)))
     if gate is not None and gate.trial != turn.id and turn.started_at < gate.shut_at:
         return replace(gate, until=min(gate.until, stated)) if stated is not None else gate
     failures = gate.failures + 1 if gate is not None else 1

@@ -81,7 +81,7 @@ class Kept:
         landed: whether head is in a branch of the user's, by its own commits or by others with the same changes.
         only_here: what isn't kept.
         loose: whether no turn's ref has it: it was kept between the ends of turns.
-        size: bytes on disk that the tree took then, when it was made or when somebody looked last; None: it isn't known.
+        size: bytes on disk that the tree took then, when it was made, or when `clones` looked last; None: it isn't known.
     """
 
     turn: int = 0

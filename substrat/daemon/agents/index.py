@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.records import open_turn_id
+from substrat.core.workspaces import overlap
 from substrat.core.workspaces.claims import Claims
-from substrat.core.workspaces.overlap import Claim
+from substrat.core.workspaces.overlap import Claim, Overlap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -25,8 +26,8 @@ class Index:
     Args:
         agents: those that are stored, the oldest first.
 
-    `claims` has the directories of the agents that haven't ended, `left` those of the others: links that they made may be
-    there still.
+    `claims` has the directories of the agents that haven't ended, `of_ended` those of the others: links that they made may
+    be there still.
     """
 
     def __init__(self, agents: Iterable[Agent]) -> None:
@@ -43,7 +44,7 @@ class Index:
             self._enter(agent)
         claims = {agent.id: (agent.phase == Phase.ENDED, self.claim(agent)) for agent in self.agents.values()}
         self.claims = Claims({agent: claim for agent, (is_over, claim) in claims.items() if not is_over})
-        self.left = Claims({agent: claim for agent, (is_over, claim) in claims.items() if is_over})
+        self.of_ended = Claims({agent: claim for agent, (is_over, claim) in claims.items() if is_over})
 
     # Reading
 
@@ -76,17 +77,27 @@ class Index:
         """Return the directories and rights of an agent."""
         return Claim.of(agent, self.git_of(agent.workspace) if agent.clone is None else ())
 
+    def shared(self, agent: Agent) -> tuple[Overlap, ...]:
+        """Return the directories that an agent shares with others that haven't ended, as far as more follows from that.
+
+        That is so where networks differ or where directories lie in one another. One workspace for several agents with the
+        same rights is common, and stands in the events only.
+        """
+        claim = self.claim(agent)
+        found = overlap.overlaps(claim, self.claims.beside(claim, agent.id))
+        return tuple(one for one in found if one.is_mixed or not one.is_same)
+
     def git_of(self, workspace: str) -> tuple[str, ...]:
         """Return the git directories elsewhere that agents of a workspace may write to, as far as was found."""
         return self._git.get(workspace, ())
 
     def meeting(self, places: Collection[str]) -> list[Agent]:
         """Return the agents of which a directory is one of some places, or lies in or around it."""
-        return [self.agents[agent] for claims in (self.claims, self.left) for agent in claims.meeting(places)]
+        return [self.agents[agent] for claims in (self.claims, self.of_ended) for agent in claims.meeting(places)]
 
     def writable_around(self, path: str) -> str | None:
         """Return a directory around a path to which an agent may write, or could before it ended; None: there is none."""
-        return self.claims.writable_around(path) or self.left.writable_around(path)
+        return self.claims.writable_around(path) or self.of_ended.writable_around(path)
 
     # Changing
 
@@ -96,7 +107,8 @@ class Index:
         if before is not None:
             self._leave(before, agent)
         self._enter(agent)
-        self._put_claim(agent)
+        if before is None or _claimed(before) != _claimed(agent):
+            self._put_claim(agent)
 
     def drop(self, agent_id: str) -> None:
         """Forget an agent."""
@@ -104,18 +116,18 @@ class Index:
         del self._age[agent_id]
         self._children.pop(agent_id, None)
         self.claims.drop(agent_id)
-        self.left.drop(agent_id)
+        self.of_ended.drop(agent_id)
 
     def note_git(self, workspace: str, found: tuple[str, ...]) -> None:
         """Note the git directories elsewhere that agents of a workspace may write to."""
         if found == self.git_of(workspace):
             return
         self._git[workspace] = found
-        for agent_id in [one for claims in (self.claims, self.left) for one in claims.holders(workspace)]:
+        for agent_id in [one for claims in (self.claims, self.of_ended) for one in claims.holders(workspace)]:
             self._put_claim(self.agents[agent_id])
 
     def _put_claim(self, agent: Agent) -> None:
-        claims, others = (self.left, self.claims) if agent.phase == Phase.ENDED else (self.claims, self.left)
+        claims, others = (self.of_ended, self.claims) if agent.phase == Phase.ENDED else (self.claims, self.of_ended)
         others.drop(agent.id)
         claims.put(agent.id, self.claim(agent))
 
@@ -148,6 +160,11 @@ class Index:
             self._turns.pop(turn, None)
         if before.session is not None and self._sessions.get(before.session.id) == before.id:
             del self._sessions[before.session.id]
+
+
+def _claimed(agent: Agent) -> tuple[object, ...]:
+    """Return all that an agent's claim is made of; its newest lines, which most changes are about, leave that as it is."""
+    return agent.name, agent.workspace, agent.clone, agent.policy, agent.settings, agent.phase == Phase.ENDED
 
 
 def _names(agent: Agent) -> set[str]:

@@ -111,8 +111,9 @@ class Registry:
         Raises:
             NotFound: there is no agent `after`.
         """
-        rest, last = iter(self.index.agents.values()), self.find(after).id if after is not None else None
-        if last is not None:
+        rest = iter(self.index.agents.values())
+        if after is not None:
+            last = self.find(after).id
             next(agent for agent in rest if agent.id == last)
         return list(islice((agent for agent in rest if among is None or agent.id in among), limit))
 

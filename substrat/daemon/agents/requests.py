@@ -23,7 +23,6 @@ from substrat.core.agents.records import (
     open_turn_id,
 )
 from substrat.core.agents.turn_check import CheckState
-from substrat.core.workspaces import overlap
 from substrat.daemon.agents import mail, spawning, turn_prompts, turn_words
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NotFound, Refused
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from substrat.config import Config
     from substrat.core.workspaces.clone_life import CloneEvent
     from substrat.core.workspaces.clones import Clone
-    from substrat.core.workspaces.overlap import Overlap
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.agents.spawning import SpawnRequest
@@ -62,34 +60,6 @@ class AgentRequests:
     def spawn(self, request: SpawnRequest, parent: Agent | None = None) -> Agent:
         """Create an agent and queue its first prompt, if there is one (`spawning.spawn`)."""
         return spawning.spawn(self.registry, request, parent)
-
-    def shared(self, agent: Agent) -> tuple[Overlap, ...]:
-        """Return the directories that an agent shares with others that haven't ended, as far as more follows from that.
-
-        That is so where networks differ or where directories lie in one another. One workspace for several agents with the
-        same rights is common, and stands in the events only.
-        """
-        claim = self.registry.index.claim(agent)
-        found = overlap.overlaps(claim, self.registry.index.claims.beside(claim, agent.id))
-        return tuple(one for one in found if one.is_mixed or not one.is_same)
-
-    def beside(self, agent: Agent) -> tuple[str, ...]:
-        """Return the names of the agents that work in the same directory as one, none of them in a clone."""
-        return tuple(other.name for other in self._in_place_with(agent) if other.workspace == agent.workspace)
-
-    def linked(self, agent: Agent) -> tuple[str, ...]:
-        """Return the names of the agents that work in other worktrees of one's repository, none of them in a clone."""
-        git = self._git(agent)
-        found = (other for other in self._in_place_with(agent) if other.workspace != agent.workspace)
-        return tuple(other.name for other in found if self._git(other) == git)
-
-    def _in_place_with(self, agent: Agent) -> list[Agent]:
-        """Return the other agents in place that haven't ended; none for an agent with a clone."""
-        found = self.registry.index.meeting((agent.workspace, self._git(agent))) if agent.clone is None else ()
-        return [other for other in found if other.id != agent.id and other.clone is None and other.phase != Phase.ENDED]
-
-    def _git(self, agent: Agent) -> str:
-        return next(iter(self.registry.index.git_of(agent.workspace)), f"{agent.workspace}/.git")
 
     def send(self, name: str, prompt: str, by: str = BY_OPERATOR, *, now: bool = False) -> tuple[Agent, int, bool]:
         """Queue a prompt from the operator.

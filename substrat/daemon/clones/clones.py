@@ -77,7 +77,9 @@ class Clones:
             state=state, waits=families.waits, repositories=repositories, wanted=wanted, keeping=keeping,
             setting_up=setting_up, person=preparer.person,
         )  # fmt: skip
-        self.spawn_notes = SpawnNotes(state.files, repositories, self.wishes, self.making, preparer.person)
+        self.spawn_notes = SpawnNotes(
+            state.registry, state.files, repositories, self.wishes, self.making, person=preparer.person
+        )
         host_git = HostGit(repositories, state.environ, BranchMover(layout.trees))
         landing_git = LandingGit(repositories, host_git, state.environ)
         self._check_room = CheckRoom(state=state, sandboxes=sandboxes, git=git, setting_up=setting_up)

@@ -30,6 +30,7 @@ from substrat.daemon.clones.git_sandbox import GitFailed, clone_program, said
 from substrat.daemon.clones.repository import Room, TooMuch
 from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.sandboxes.oneshot import TookTooLong
+from substrat.daemon.state.columns import MAX_NUMBER
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import SandboxFailed, SubstratError
@@ -56,7 +57,7 @@ _Commits = tuple[str | None, str | None, str | None]
 """HEAD's, that of the uncommitted files and that of the other branches and stashes (`Report`)."""
 Commit = Annotated[str, Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
-Size = Annotated[int, Meta(ge=0, le=1 << 62)]
+Size = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 Name = Annotated[str, Meta(max_length=300)]
 
 

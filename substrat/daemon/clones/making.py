@@ -23,6 +23,7 @@ from substrat.core.workspaces.clone_lacks import unfilled_text
 from substrat.core.workspaces.clone_life import PREPARING, CloneEvent
 from substrat.core.workspaces.clones import Clone, Stage
 from substrat.daemon.clones.git_sandbox import clone_program, said
+from substrat.daemon.clones.keeping import Size
 from substrat.daemon.sandboxes import build_spec, clone_mounts
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
@@ -60,7 +61,7 @@ class Made(msgspec.Struct, frozen=True):
 
     base: str | None
     has_setup: bool
-    size: int | None
+    size: Size | None
 
 
 class Unfilled(msgspec.Struct, frozen=True):

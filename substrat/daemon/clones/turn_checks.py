@@ -92,6 +92,8 @@ class TurnChecks:
                 except Exception:
                     log.exception("a verdict can't be recorded", agent=agent.name)
                     await trio.sleep(_PAUSE)
+        except Exception:  # of a clean-up, beside its cancellation
+            log.exception("a check that was stopped broke", agent=agent.name)
         finally:
             del self._scopes[agent.id]
             self._checks.over(agent.id)

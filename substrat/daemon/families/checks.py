@@ -84,7 +84,7 @@ class Checks:
                 change.step(agent, Event.CHECK_WANTED)
             return
         turn = replace(turn, unsettled=False)
-        change.put_turn(agent, turn)
+        agent = change.put_turn(agent, turn)
         ended = self._registry.store.last_event_of_turn(agent.id, turn.id, "turn:ended")
         for work_ended in self._registry.follow_ups.work_ended:
             work_ended(change, agent, turn, ended.cursor if ended is not None else None)

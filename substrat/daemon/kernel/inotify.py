@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.kernel.ratelimit import TokenBucket
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -104,7 +104,7 @@ class Watcher:
 
     async def deliver(self) -> None:
         """Pass the kernel's events on until cancelled; in a flood of them at some milliseconds' distance."""
-        share = RateLimiter(_PART, _BURST)
+        share = TokenBucket(_PART, _BURST)
         while True:
             await share.wait(0)
             await trio.lowlevel.wait_readable(self._fd)

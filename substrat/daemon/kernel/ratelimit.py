@@ -5,10 +5,10 @@ from __future__ import annotations
 import trio
 
 
-class RateLimiter:
-    """So much at once, and so much a second from then on: of requests, or of the seconds of a processor.
+class TokenBucket:
+    """A token bucket: so much at once, and so much a second from then on.
 
-    For example 20 requests a second after a burst of 100: `RateLimiter(20, 100)`.
+    For example 20 requests a second after a burst of 100: `TokenBucket(20, 100)`.
 
     Args:
         rate: how much a second; of a processor's time its part.

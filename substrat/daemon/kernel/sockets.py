@@ -25,7 +25,7 @@ from substrat.protocol.framing import LineSplitter
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-    from substrat.daemon.kernel.ratelimit import RateLimiter
+    from substrat.daemon.kernel.ratelimit import TokenBucket
 
 log = structlog.get_logger("substrat.sockets")
 
@@ -209,7 +209,7 @@ async def accept_forever(
     serve: Callable[[trio.SocketStream, Callable[[], None]], Awaitable[None]],
     *,
     spares_reserve: bool = False,
-    limiter: RateLimiter | None = None,
+    limiter: TokenBucket | None = None,
 ) -> None:
     """Serve each connection in a task of its own; an error in one ends that one.
 

@@ -18,7 +18,7 @@ import trio
 from substrat.core.netfilter import tls
 from substrat.core.netfilter.names import NoName, canonical
 from substrat.daemon.kernel import descriptors, sockets
-from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.kernel.ratelimit import TokenBucket
 from substrat.daemon.kernel.splice import Pipes, splice
 from substrat.daemon.network.decisions import Decisions, printable
 from substrat.daemon.network.dialer import BROKEN, Dialer
@@ -101,7 +101,7 @@ class ConnectionRelay:
             room: limits the number of connections.
             serve: serves one of them; it is closed afterwards.
         """
-        limiter = RateLimiter(RATE, BURST)
+        limiter = TokenBucket(RATE, BURST)
         while True:
             await limiter.wait()
             try:

@@ -20,7 +20,7 @@ import trio
 from substrat.core.netfilter import dns, proxying
 from substrat.core.netfilter.names import NoName, canonical, listed, remedy
 from substrat.daemon.kernel import nofollow
-from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.kernel.ratelimit import TokenBucket
 from substrat.daemon.kernel.sockets import exactly
 from substrat.daemon.network import plain_http
 from substrat.daemon.network.connections import (
@@ -147,7 +147,7 @@ class TransparentNetwork:
     # DNS
 
     async def _answer_datagrams(self, listener: trio.socket.SocketType) -> None:
-        limiter = RateLimiter(RATE, BURST)
+        limiter = TokenBucket(RATE, BURST)
         while True:
             await limiter.wait()
             with suppress(OSError):
@@ -158,7 +158,7 @@ class TransparentNetwork:
 
     async def _answer_stream(self, connection: trio.socket.SocketType) -> None:
         """Answer the queries of one TCP connection, each with its length in front (RFC 1035, 4.2.2)."""
-        limiter = RateLimiter(RATE, BURST)
+        limiter = TokenBucket(RATE, BURST)
         stream = trio.SocketStream(connection)
         while True:
             await limiter.wait()

@@ -44,7 +44,7 @@ async def forget_size(
     workspace: str,
     path: str,
     protected: ProtectedPaths,
-    system: tuple[Mount, ...] | None = None,
+    system: tuple[Mount, ...],
 ) -> None:
     """Make git look at a tracked file's content again instead of at the size it remembers.
 
@@ -60,7 +60,7 @@ async def forget_size(
         workspace: the workspace.
         path: the file, from there.
         protected: the workspace's protected paths; their placeholders still exist.
-        system: the mounts of the operating system; None: with nothing hidden.
+        system: the mounts of the operating system.
     """
     git = os.path.join(workspace, ".git")
     if git not in protected.pinned or not await files.run(workspace, _may_have_noted, git, os.path.join(workspace, path)):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import subprocess
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, TypeVarTuple
 
 import structlog
 import trio
@@ -28,7 +27,7 @@ log = structlog.get_logger("substrat.prepare")
 _FALLBACK_S = 60.0
 """For how long it is believed that only the proxy form can be made: root may mend that, and a look takes some 20 ms."""
 T = TypeVar("T")
-A = ParamSpec("A")
+A = TypeVarTuple("A")
 
 
 class _Form(NamedTuple):
@@ -113,12 +112,12 @@ class Machine:
         return self._form.mode
 
 
-async def _look(look: Callable[A, T], *given: A.args, **named: A.kwargs) -> T:
+async def _look(look: Callable[[*A], T], *given: *A) -> T:
     """Have a look taken in a thread; raises `SandboxFailed` where it was cut short, and the next one tries again."""
     try:
-        return await trio.to_thread.run_sync(partial(look, *given, **named))
+        return await trio.to_thread.run_sync(look, *given)
     except host.LookCutShort as problem:
-        raise SandboxFailed(f"nobody knows which sandboxes can be made here: {problem}; try again") from problem
+        raise SandboxFailed(f"which sandboxes can be made here isn't known: {problem}; try again") from problem
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -74,7 +74,7 @@ async def run(
     shared: tuple[Mount, ...],
     workdir: str,
     *,
-    system: tuple[Mount, ...] | None = None,
+    system: tuple[Mount, ...],
     seconds: float | None = None,
     limits: tuple[tuple[str, int], ...] | None = None,
     variables: Mapping[str, str] | None = None,
@@ -89,7 +89,7 @@ async def run(
         command: the program and its arguments, as seen from inside.
         shared: its further mounts.
         workdir: where it starts.
-        system: the mounts of the operating system (`UnreadablePaths.system_mounts`); None: with nothing hidden.
+        system: the mounts of the operating system (`UnreadablePaths.system_mounts`).
         seconds: how long it may take; None: 10 s.
         limits: the limits of each of its processes; None: `host.helper_limits`.
         variables: further variables of its environment, and bubblewrap's.
@@ -104,7 +104,7 @@ async def run(
     if not os.access(bwrap.PRLIMIT, os.X_OK):
         raise SandboxFailed(f"{command[0]} can't be limited: there is no {bwrap.PRLIMIT}: apt install util-linux")
     own = (Processes(), Devices(), ReadOnly("/dev"), Tmpfs("/tmp", _TMP_BYTES))  # noqa: S108 - the sandbox's own
-    mounts = (*(host.system_mounts() if system is None else system), *own, *shared)
+    mounts = (*system, *own, *shared)
     environment = {**_ENVIRONMENT, **(variables or {})}
     given_limits = limits if limits is not None else host.helper_limits(math.ceil(patience))
     ids = ids_inside(os.geteuid())

@@ -122,7 +122,7 @@ class SandboxPreparer:
         self.protector = WorkspaceProtector(registry, state.files, layout, user, environ)
         # In the user's own runtime directory, not this daemon's: the list is the same for all daemons of the machine.
         self.unreadable = UnreadablePaths(_unreadable_note(environ))
-        self.person = PersonGitReader(state, user, self.unreadable.with_all_paths)
+        self.person = PersonGitReader(state, user, self.unreadable.uncovered_mounts)
         self._bundles: tuple[str, ...] = ()
         self._writing = trio.Lock()
         self._left_out: dict[program.Program, frozenset[str]] = {}

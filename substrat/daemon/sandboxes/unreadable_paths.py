@@ -61,7 +61,7 @@ class UnreadablePaths:
         self._mounts: tuple[Mount, ...] = ()
         self._mounts_signature: host.Times = ()
 
-    def with_all_paths(self) -> tuple[Mount, ...]:
+    def uncovered_mounts(self) -> tuple[Mount, ...]:
         """Return the operating system's mounts, kept until one of its directories changes: a turn asks several times."""
         if (signature := host.mounts_signature()) != self._mounts_signature:
             self._mounts, self._mounts_signature = host.system_mounts(), signature
@@ -73,7 +73,7 @@ class UnreadablePaths:
         Raises:
             SandboxFailed: they can't be listed, or are too many.
         """
-        return (*self.with_all_paths(), *host.covers(await self.paths()))
+        return (*self.uncovered_mounts(), *host.covers(await self.paths()))
 
     async def paths(self) -> tuple[str, ...]:
         """Return the paths; waits while they aren't known.
@@ -129,7 +129,9 @@ class UnreadablePaths:
         try:
             done = await helper.run(command, {}, seconds=_PATIENCE)
         except (OSError, trio.TooSlowError) as problem:
-            raise SandboxFailed(f"what others can't read {where} can't be listed: {problem!r}") from host.LookCutShort()
+            said = f"the paths {where} that others can't read can't be listed: {problem!r}"
+            passes = isinstance(problem, trio.TooSlowError) or problem.errno in host.PASSING
+            raise SandboxFailed(said) from host.LookCutShort(said) if passes else problem
         if done.returncode == unreadable.TOO_MUCH:
             raise SandboxFailed(
                 f"there is too much {where} to look for files that others can't read: move what isn't the system's out"
@@ -137,6 +139,7 @@ class UnreadablePaths:
         if done.returncode:
             errors = done.stderr.decode("utf-8", "replace").strip()
             how = host.cut_short(program, done.returncode, errors)
-            said = f"what others can't read {where} can't be listed: {how or errors.rpartition(chr(10))[2]}; run it again"
-            raise SandboxFailed(said) from host.LookCutShort() if how is not None else None
+            why = how or errors.rpartition("\n")[2]
+            said = f"the paths {where} that others can't read can't be listed: {why}; run it again"
+            raise SandboxFailed(said) from host.LookCutShort(said) if how is not None else None
         return [os.fsdecode(path) for path in done.stdout.split(b"\0") if path]

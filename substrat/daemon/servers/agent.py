@@ -19,7 +19,7 @@ from mcp_server.tools import CALLS_PER_SECOND
 from substrat import __version__
 from substrat.core.programs import lenient
 from substrat.daemon.kernel import limits, sockets
-from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.kernel.ratelimit import TokenBucket
 from substrat.daemon.servers import ssh_agent as ssh_agents
 from substrat.daemon.state.layout import SSH_AGENT_SOCKET
 from substrat.daemon.state.storing import until_stored
@@ -105,7 +105,7 @@ class AgentServer:
             raise
         self._failpoints.after("agent socket made")
         task_status.started()
-        pace = RateLimiter(_RATE, _BURST)
+        pace = TokenBucket(_RATE, _BURST)
         hooks = _Hooks(self._words, turn) if turn is not None else None
         accept = partial(sockets.accept_forever, spares_reserve=True, limiter=pace)
         try:
@@ -125,7 +125,7 @@ class AgentServer:
         agent: str,
         turn: str | None,
         hooks: _Hooks | None,
-        pace: RateLimiter,
+        pace: TokenBucket,
         stream: trio.SocketStream,
         greeted: Callable[[], None],
     ) -> None:
@@ -154,7 +154,7 @@ class AgentServer:
         except* trio.BrokenResourceError:
             log.debug("a companion went away", agent=agent)
 
-    async def _noting(self, turn: str | None, pace: RateLimiter, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _noting(self, turn: str | None, pace: TokenBucket, messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Pass messages on, and note the first one: a companion without a caller sends none."""
         is_first = True
         async for message in messages:

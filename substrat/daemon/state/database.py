@@ -37,7 +37,7 @@ _QUICKLY_CHECKED = 256 * 1024 * 1024
 """Bytes; looking at as many takes some 0.2 s."""
 _DAMAGE_CODES = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _SOUND, _UNCHECKED, _DAMAGED = 0, 1, 2
-"""What a database's `application_id` says: a check of it is due, or has found damage."""
+"""The `application_id` of a database: it is sound as far as is known, a check is due, or one has found damage."""
 _APPLICATION_ID = slice(68, 72)
 """The bytes of the file that hold it (sqlite.org/fileformat.html)."""
 
@@ -74,6 +74,8 @@ class Database:
         self._in_transaction = False
         self.reserve: Reserve | None = None
         """Room for urgent transactions on a full disk; None: none is kept."""
+        self.is_unchecked = False
+        """Whether the check of the events was put off."""
         try:
             if not without_index:
                 _refuse_newer(path)
@@ -122,21 +124,19 @@ class Database:
         puts_off = puts_off and state != _DAMAGED and version == SCHEMA_VERSION
         if (damage := next(quickcheck.damage(self._db, "events" if puts_off else None), None)) is not None:
             raise damaged_state(self.path, damage.replace("\n", " "))
+        self.is_unchecked = puts_off
         self._note(_UNCHECKED if puts_off else _SOUND)
 
-    def _note(self, state: int) -> None:
-        if self._db.execute("PRAGMA application_id").fetchone()[0] != state:
-            self._db.execute(f"PRAGMA application_id={state}")
-
-    @property
-    def is_unchecked(self) -> bool:
-        """Whether the check of the events was put off."""
-        return bool(self._db.execute("PRAGMA application_id").fetchone()[0] == _UNCHECKED)
-
     def note_checked(self, *, is_damaged: bool) -> None:
-        """Note what the check that was put off has found; where that can't be written, the next start checks again."""
+        """Note the outcome of the check that was put off."""
+        self.is_unchecked = False
+        self._note(_DAMAGED if is_damaged else _SOUND)
+
+    def _note(self, state: int) -> None:
+        """Note a state in the file; where there is no room for that, the next start checks again."""
         with suppress(sqlite3.Error):
-            self._note(_DAMAGED if is_damaged else _SOUND)
+            if self._db.execute("PRAGMA application_id").fetchone()[0] != state:
+                self._db.execute(f"PRAGMA application_id={state}")
 
     def _check_numbers(self) -> None:
         """Refuse a database in which no number follows the last one given to a row (sqlite.org/autoinc.html)."""

@@ -109,7 +109,7 @@ class Journal:
         self._recent: deque[EncodedEvent] = deque()
         self._recent_bytes = 0
         self._forgotten = self._removed = store.last_cursor()
-        if not store.journal_id():  # it is the first daemon's, or a damaged one was set aside; no other start writes
+        if not store.journal_id():  # it is the first daemon's, or a damaged one was set aside
             with store.transaction(urgent=True):
                 store.name_journal()
         self.id = store.journal_id()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import sqlite3
 import sys
 import threading
-import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -42,8 +42,10 @@ def _quoted(name: str) -> str:
 
 
 def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
+    with suppress(ProcessLookupError):
+        end = os.pidfd_open(parent)
+        if os.getppid() == parent:
+            select.select([end], [], [])
     os._exit(1)
 
 

@@ -29,7 +29,7 @@ async def check(store: Store) -> StateDamaged | None:
     """Check a database if that was left when it was opened; where it can't be done, the next start is to do it.
 
     Returns:
-        What the daemon has to end with; None: no damage is known.
+        The error for which the daemon has to end; None: no damage is known.
     """
     if not store.is_unchecked:
         return None

@@ -37,12 +37,12 @@ def shortage(problem: Exception) -> Shortage | None:
     Args:
         problem: what the launch raised.
     """
+    is_cut_short = False
     for found in _behind(problem):
         if isinstance(found, DescriptorsUsedUp):
             return Shortage(failures.DESCRIPTORS_USED_UP, found.message)
         if isinstance(found, host.LookCutShort):
-            said = problem.message if isinstance(problem, SubstratError) else str(found)
-            return Shortage(failures.look_cut_short(said), said)
+            is_cut_short = True  # a want of descriptors, which has a remedy, may stand behind it
         if isinstance(found, SourceGone):
             return Shortage(failures.replaced_at_start(found.message), found.message)
         if isinstance(found, OSError) and descriptors.is_short(found):
@@ -52,7 +52,8 @@ def shortage(problem: Exception) -> Shortage | None:
         if isinstance(found, OSError) and disk_is_full(found):
             said = problem.message if isinstance(problem, SubstratError) else f"{found.strerror}; make room"
             return Shortage(failures.DISK_FULL, said)
-    return None
+    said = problem.message if isinstance(problem, SubstratError) else str(problem)
+    return Shortage(failures.look_cut_short(said), said) if is_cut_short else None
 
 
 def _behind(problem: BaseException) -> Iterator[BaseException]:

@@ -165,7 +165,9 @@ class RunningTurn(TurnControl):
     async def _follow(self, change: ChangeFlag, followed: trio.Event) -> None:
         """Have the prompt recorded if the program doesn't print it, and then its output."""
         if self._observer.lacks_prompt(self.turn) and (prompt := await trio.to_thread.run_sync(self._place.prompt_text)):
-            await until_stored(partial(self._observer.prompt_handed_over, self.turn, prompt))
+            # A turn that is being stopped ends without that, also while there is no room for it.
+            noted = partial(self._observer.prompt_handed_over, self.turn, prompt)
+            await self.stop_request.unless_asked(partial(until_stored, noted))
         await self._output.follow(change, followed)
 
     async def _accompany(

@@ -29,7 +29,7 @@ from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.stop_reason import INTERRUPTED, StopKind, StopReason
 from substrat.core.workspaces.protection import Treatment, decide
 from substrat.daemon.kernel.files import NoAnswer
-from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.kernel.ratelimit import TokenBucket
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.daemon.workspaces.lost_mounts import (
@@ -65,8 +65,8 @@ such a flood and just after it within some tenths of a second."""
 _STOP_SECONDS = 2.0
 """How long all of a sandbox may take to be stopped in memory; one that makes processes faster is killed."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
-"""Between two looks at what isn't finished, each pause twice the one before: the person's program gets the processor, and
-the kernel doesn't report when bubblewrap has mounted everything (some 10 ms)."""
+"""Between two looks at a sandbox that isn't finished, each pause twice the one before: the person's program gets the
+processor, and the kernel doesn't report when bubblewrap has mounted everything (some 10 ms)."""
 _LISTED = 100
 """Paths in an event's data: it is one line."""
 _RECORDED = 16 * 1024
@@ -105,7 +105,7 @@ class Protection:
         self._dirty: set[str] = set()
         self._unfinished: set[str] = set()
         self._asked = trio.Event()
-        self._share = RateLimiter(_PART, _BURST)
+        self._share = TokenBucket(_PART, _BURST)
 
     def close(self) -> None:
         """Give the kernel's queue back."""
@@ -230,7 +230,7 @@ class Protection:
             await self._end(sandbox, reason, paths)
 
     async def _take_up(self, sandbox: ProtectedSandbox) -> bool:
-        """Look at what was replaced while no daemon looked; says whether the check of a sandbox can go on."""
+        """Look for paths that were replaced while no daemon ran, and say whether the check of a sandbox can go on."""
         try:
             await self._names.watch(sandbox)
             paths = await self._files.run(sandbox.place, replaced, sandbox.protected)
@@ -249,7 +249,7 @@ class Protection:
         return True
 
     async def _treat(self, sandbox: ProtectedSandbox) -> None:
-        """Mount anew whatever is there now, look at it, and do what has to be done with a sandbox that is held."""
+        """Mount anew the files that are there now, look at them, and let a held sandbox go on, freeze it or end it."""
         loss, first = self._losses.get(sandbox.name), sandbox.control.first_process()
         if loss is None or first is None:
             return
@@ -285,7 +285,7 @@ class Protection:
             sandbox.control.release()
 
     async def _lost(self, sandbox: ProtectedSandbox, first: int) -> list[str]:
-        """Return the paths that a sandbox has lost; where none is unmounted, files are left alone."""
+        """Return the paths that a sandbox has lost; where all are mounted, no file is looked at."""
         if not unmounted(sandbox.protected, first):
             return []
         return await self._files.run(sandbox.place, lost, sandbox.protected, first)
@@ -295,7 +295,7 @@ class Protection:
         return await self._files.run(sandbox.place, look_there)
 
     async def _mount(self, sandbox: ProtectedSandbox, loss: _Loss, first: int) -> str | None:
-        """Mount what isn't mounted, over placeholders where nothing is; returns why that failed, None if it didn't."""
+        """Mount the paths that are lost, over placeholders where there is no file; return why that failed, or None."""
         files, protected = self._files, sandbox.protected
         paths = await self._lost(sandbox, first)
         loss.paths.update(dict.fromkeys(paths))  # more may be gone than when it was stopped

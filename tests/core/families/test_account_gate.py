@@ -45,6 +45,18 @@ def test_a_hundred_turns_that_ran_already_count_as_one():
     assert shut(gate, LOGIN, turn("c", 12.0), "used up", 390.0, 300.0).until == 390.0
 
 
+def test_what_ran_before_a_second_model_met_the_limit_shows_nothing():
+    """Neither a success nor ten failures of its turns say anything about the login as a whole."""
+    of_a, of_b = replace(turn("a", 10.0), model="a"), replace(turn("b", 200.0), model="b")
+    gate = shut(shut(None, LOGIN, of_a, "used up", 3000.0, 100.0), LOGIN, of_b, "used up", None, 300.0)
+    assert (gate.model, gate.until) == (None, 3000.0)
+    ran_already = replace(turn("c", 250.0), model="b")
+    assert after_other_end(gate, ran_already, succeeded=True) == gate
+    for number in range(10):
+        gate = shut(gate, LOGIN, replace(turn(f"b{number}", 210.0), model="b"), "used up", None, 301.0 + number)
+    assert (gate.failures, gate.until) == (1, 3000.0)
+
+
 def test_a_stated_time_counts_for_an_hour_until_another_family_has_met_the_limit():
     month = 30 * 86400.0
     gate = shut(None, LOGIN, turn(), "used up", month, 100.0)

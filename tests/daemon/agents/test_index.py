@@ -44,7 +44,7 @@ def answers(index):
         "turns": {agent + number: index.of_turn(agent + number) for agent in IDS for number in "12"},
         "sessions": {agent + number: index.of_session(agent + number) for agent in IDS for number in "12"},
         "places": {place: {agent.id for agent in index.meeting([place])} for place in (*PLACES, "/x/.git")},
-        "claims": (set(index.claims), set(index.left)),
+        "claims": (set(index.claims), set(index.of_ended)),
     }
 
 

@@ -306,7 +306,7 @@ def test_who_shares_a_directory_is_told(agents):
     anna = agents.spawn("anna", **HAS_LESS)
     ((_, text),) = agents.told("anna", "workspace:shared")
     assert text.startswith("shares /w with bob (the network host): ")
-    assert [(found.other.name, found.path) for found in agents.supervisor.shared(anna)] == [("bob", "/w")]
+    assert [(found.other.name, found.path) for found in agents.registry.index.shared(anna)] == [("bob", "/w")]
     agents.spawn("carl", **HAS_LESS, workspace="/elsewhere")
     assert agents.told("carl", "workspace:shared") == []
 

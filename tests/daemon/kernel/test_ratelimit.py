@@ -2,11 +2,11 @@
 
 import trio
 
-from substrat.daemon.kernel.ratelimit import RateLimiter
+from substrat.daemon.kernel.ratelimit import TokenBucket
 
 
 async def test_so_much_at_once_and_so_much_a_second_from_then_on(autojump_clock):
-    pace = RateLimiter(10.0, 5.0)
+    pace = TokenBucket(10.0, 5.0)
     start = trio.current_time()
     for _ in range(5):
         await pace.wait()
@@ -22,7 +22,7 @@ async def test_so_much_at_once_and_so_much_a_second_from_then_on(autojump_clock)
 
 
 async def test_several_share_it(autojump_clock):
-    pace = RateLimiter(10.0, 1.0)
+    pace = TokenBucket(10.0, 1.0)
     start = trio.current_time()
     async with trio.open_nursery() as nursery:
         for _ in range(11):
@@ -31,7 +31,7 @@ async def test_several_share_it(autojump_clock):
 
 
 async def test_a_share_is_given_at_once_after_quiet_and_in_parts_from_then_on(autojump_clock):
-    share = RateLimiter(0.1, 0.5)
+    share = TokenBucket(0.1, 0.5)
     start = trio.current_time()
     for _ in range(5):
         await share.wait(0)

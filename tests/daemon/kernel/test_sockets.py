@@ -1,6 +1,7 @@
 """Unix sockets: at any path length, with the right mode, lines within bounds, one broken connection harming none."""
 
 import errno
+import itertools
 import os
 import resource
 import socket
@@ -90,7 +91,8 @@ async def test_descriptors_for_which_there_is_no_room_are_a_shortage():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with sending(20) as ours:
         opened = os.listdir("/proc/self/fd")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, opened)) + 5, before[1]))
+        free = next(number for number in itertools.count() if str(number) not in opened)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 5, before[1]))
         try:
             with pytest.raises(OSError, match="Too many open files"):
                 await sockets.receive_descriptors(ours, 20)

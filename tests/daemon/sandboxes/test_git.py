@@ -35,7 +35,7 @@ async def test_git_on_an_errand_executes_nothing_that_a_repository_names(reposit
     seen = scan(str(repository))
     placeholders.make_all(seen.missing)
     before = config.read_bytes()
-    await forget_size(files, bubblewrap, str(repository), ".cursor/mcp.json", seen)
+    await forget_size(files, bubblewrap, str(repository), ".cursor/mcp.json", seen, host.system_mounts())
     assert not (repository / ".git" / "MARK").exists()
     assert config.read_bytes() == before
     # The control: git on the host runs the program, which doesn't answer, so git fails.
@@ -87,7 +87,8 @@ def too_large(path):
 async def test_git_is_not_asked_where_the_index_or_head_is_no_file_of_bearable_size(remembered, files, spoil, name):
     repository, seen, runs = remembered
     spoil(repository / ".git" / name)
-    await forget_size(files, host.Bubblewrap("/nonexistent", (0, 8, 0)), str(repository), ".cursor/mcp.json", seen)
+    nowhere = host.Bubblewrap("/nonexistent", (0, 8, 0))
+    await forget_size(files, nowhere, str(repository), ".cursor/mcp.json", seen, host.system_mounts())
     assert runs == []
 
 
@@ -100,5 +101,5 @@ async def test_git_that_is_held_up_elsewhere_is_not_waited_for_long(remembered, 
     place.parent.mkdir(exist_ok=True)
     os.mkfifo(place)
     placeholders.make_all(seen.missing)
-    await forget_size(files, bubblewrap, str(repository), ".cursor/mcp.json", seen)
+    await forget_size(files, bubblewrap, str(repository), ".cursor/mcp.json", seen, host.system_mounts())
     assert [run["seconds"] for run in runs] == [0.3]

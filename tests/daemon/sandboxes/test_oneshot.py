@@ -20,7 +20,8 @@ from tests.support.waiting import wait_until
 
 
 def run(bubblewrap, script, *shows):
-    return trio.run(oneshot.run, FilesHere(), bubblewrap, ("/bin/sh", "-c", script), shows, "/")
+    call = partial(oneshot.run, system=host.system_mounts())
+    return trio.run(call, FilesHere(), bubblewrap, ("/bin/sh", "-c", script), shows, "/")
 
 
 def test_it_says_what_came_of_it(bubblewrap):
@@ -79,7 +80,8 @@ async def test_one_that_outlives_its_caller_comes_to_its_end(bubblewrap, tmp_pat
     shown = Bind(str(tmp_path), "/s", writable=True)
     command = ("/bin/sh", "-c", "touch /s/begun; sleep 0.5; touch /s/ended")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(oneshot.run, FilesHere(), bubblewrap, command, (shown,), "/", outlives=True))
+        call = partial(oneshot.run, system=host.system_mounts(), outlives=True)
+        nursery.start_soon(call, FilesHere(), bubblewrap, command, (shown,), "/")
         while not (tmp_path / "begun").exists():  # noqa: ASYNC110 - files have no event
             await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
@@ -108,8 +110,9 @@ async def test_one_whose_outer_process_is_stopped_ends_all_the_same(bubblewrap, 
     mark = f"1001{os.getpid()}"
 
     async def refusal():
+        command = ("/bin/sh", "-c", script.replace("{}", mark))
         with pytest.raises(SandboxFailed) as caught:
-            await oneshot.run(FilesHere(), bubblewrap, ("/bin/sh", "-c", script.replace("{}", mark)), (), "/", seconds=1)
+            await oneshot.run(FilesHere(), bubblewrap, command, (), "/", system=host.system_mounts(), seconds=1)
         return str(caught.value)
 
     async with trio.open_nursery() as nursery:

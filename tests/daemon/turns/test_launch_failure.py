@@ -7,6 +7,7 @@ import pytest
 
 from sandbox import host, unreadable
 from substrat.core.programs import failures
+from substrat.daemon.kernel import helper
 from substrat.daemon.kernel.inotify import WatchesUsedUp
 from substrat.daemon.sandboxes.sources import SourceGone
 from substrat.daemon.sandboxes.unreadable_paths import UnreadablePaths
@@ -68,6 +69,18 @@ def test_a_shortage_is_found(inside, name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_failure_is_no_shortage(name):
     assert launch_failure.shortage(hidden(OTHERS[name])) is None
+
+
+@pytest.mark.parametrize(("number", "failure"), [(errno.EMFILE, "descriptors"), (errno.ENOENT, None)])
+async def test_a_list_of_unreadable_paths_that_cannot_begin(tmp_path, monkeypatch, number, failure):
+    async def run(*_words, **_limits):
+        raise failed(number)
+
+    monkeypatch.setattr(helper, "run", run)
+    with pytest.raises(SandboxFailed) as found:
+        await UnreadablePaths(str(tmp_path / "note")).paths()
+    lacked = launch_failure.shortage(found.value)
+    assert (lacked and lacked.failure) == (failures.DESCRIPTORS_USED_UP if failure else None)
 
 
 async def test_a_list_of_unreadable_paths_that_was_killed_is_made_again(tmp_path, monkeypatch):

@@ -46,6 +46,7 @@ class TurnObserver:
         self.notes = []
         self.too_long = []
         self.failures = 0
+        self.finds_no_room_for_its_prompt = False
         self.news = trio.Event()
 
     def _write(self):
@@ -63,7 +64,10 @@ class TurnObserver:
         self.spawned.append(started)
 
     def lacks_prompt(self, _turn):
-        return False
+        return self.finds_no_room_for_its_prompt
+
+    def prompt_handed_over(self, _turn, _prompt):
+        raise StorageFailed("the disk is full")
 
     def turn_lines(self, _turn, lines, offset, _obstacles, patience=Patience.WAITS):
         self._write()
@@ -190,6 +194,22 @@ async def test_a_turn_that_goes_well(bench):
     assert (seen.exit_code, seen.stop, seen.errors, seen.anything) == (0, None, "complaint\n", True)
     assert len(bench.books.spawned) == 1
     assert bench.books.offset == os.path.getsize(bench.place.stdout)
+
+
+async def test_a_turn_whose_prompt_finds_no_room_can_be_stopped(bench):
+    bench.books.finds_no_room_for_its_prompt = True
+    turn, seen = bench.turn(stop_grace=0.1), []
+
+    async def run():
+        seen.append(await turn.run(bench.launch("echo begun; exec sleep 1000")))
+
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            while not bench.books.spawned:
+                await bench.books.news.wait()
+            turn.stop(ENDED)
+    assert (seen[0].stop, bench.books.texts) == (ENDED, ["begun"])
 
 
 async def test_a_turn_that_says_nothing(bench):

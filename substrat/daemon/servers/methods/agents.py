@@ -35,8 +35,8 @@ _MAX_SHARES = 100
 class AgentList(OperatorRequest, frozen=True):
     """Lists agents.
 
-    A page that has `limit` agents is followed by that after its last one. That one may be removed meanwhile: then it fails
-    with `NotFound`, and the list is read from its beginning.
+    If a page has `limit` agents, ask for the next one with `after`, the id of its last agent. That agent may be removed
+    meanwhile: then that fails with `NotFound`, and the list is read from its beginning.
     """
 
     method: ClassVar[str] = "agent.list"
@@ -85,7 +85,7 @@ class AgentShow(OperatorRequest, frozen=True):
         await services.families.targets.look()
         agent = services.requests.find(self.agent)
         use = services.turns.questions.use(agent)
-        shares = services.requests.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
+        shares = services.registry.index.shared(agent)[:_MAX_SHARES] if agent.phase != Phase.ENDED else []
         more: dict[str, object] = {
             "shares": [
                 {"agent": share.other.name, "path": share.path, "network": share.other.policy.network.value}

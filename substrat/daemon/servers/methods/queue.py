@@ -56,7 +56,10 @@ class QueueList(OperatorRequest, frozen=True):
 
 
 class QueueGates(OperatorRequest, frozen=True):
-    """Lists the logins whose turns are held, because the account has used up what it may."""
+    """Lists the gates of logins whose account has used up what it may.
+
+    A gate holds the turns of its login with one model, and with all models once a turn of a second one has met the limit.
+    """
 
     method: ClassVar[str] = "queue.gates"
 

@@ -51,8 +51,6 @@ Retries = Annotated[int, Meta(ge=0, le=100)]
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 State = Literal["idle", "queued", "running", "suspended", "failed", "ended"]
 AgentName = Annotated[str, about("the agent's name or id")]
-MAX_AGENTS = 1000
-"""Agents of a page: the answer is made in some tens of milliseconds, in slices."""
 After = Annotated[str | None, about("the name or the id of the agent to read on after; default: the beginning")]
 Limit = Annotated[
     Integer | None, about("how many at most, at least 1; default: all, because an array doesn't say that there are more")

@@ -112,7 +112,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         await services.sandboxes.preparer.protector.find_git(workspace)
         agent = requests.spawn(spawn)
         message = services.registry.store.newest_prompt(agent.id) if self.prompt is not None else None
-        notes = await services.clones.spawn_notes.of(agent, granted, requests)
+        notes = await services.clones.spawn_notes.of(agent, granted)
         return {
             **services.objects.one(agent),
             **({"message": message} if message is not None else {}),

@@ -9,7 +9,6 @@ import trio
 from substrat.core.agents.usage import Total, together, total
 from substrat.daemon.servers import slices
 from substrat.daemon.servers.methods.request import (
-    MAX_AGENTS,
     After,
     AgentName,
     Encoded,
@@ -33,6 +32,8 @@ _MAX_TURNS = 100
 """Turns in a page: with short results, a page that a client shows at once."""
 _USAGES = 256
 """Turns whose usage is added up at once: they are read and added in a millisecond or two."""
+_MOST_AGENTS = 1000
+"""Agents of a page: the answer is made in some tens of milliseconds, in slices."""
 
 
 class AgentExec(OperatorRequest, frozen=True):
@@ -96,7 +97,7 @@ class AgentUsage(OperatorRequest, frozen=True):
 class UsageList(OperatorRequest, frozen=True):
     """Adds up the tokens that agents' turns used, page by page, as `agent.usage` does for one.
 
-    A page that has `limit` agents is followed by that after its last one, as of `agent.list`.
+    If a page has `limit` agents, ask for the next one with `after`, the id of its last agent, as with `agent.list`.
     """
 
     method: ClassVar[str] = "usage.list"
@@ -104,11 +105,13 @@ class UsageList(OperatorRequest, frozen=True):
     after: After = None
     limit: Annotated[
         Integer,
-        about(f"how many at most, from 1 to {MAX_AGENTS}; default: {MAX_AGENTS}; a number outside counts as the nearest"),
-    ] = MAX_AGENTS
+        about(
+            f"how many at most, from 1 to {_MOST_AGENTS}; default: {_MOST_AGENTS}; a number outside counts as the nearest"
+        ),
+    ] = _MOST_AGENTS
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        agents = services.registry.page(self.after, max(1, min(MAX_AGENTS, self.limit)))
+        agents = services.registry.page(self.after, max(1, min(_MOST_AGENTS, self.limit)))
         used = await _used(services.registry, agents)
         return [{"agent": agent.id, "name": agent.name, **found} for agent, found in zip(agents, used, strict=True)]
 
