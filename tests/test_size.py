@@ -45,9 +45,9 @@ ROOMS: dict[str, int] = {
     "substrat/inside": 1900,
     "substrat/protocol": 710,
     "substrat/standin": 1960,
-    "substrat/web": 1150,
+    "substrat/web": 1160,
     "substrat/web/page": 2480,
-    "tests": 54570,
+    "tests": 54580,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480

@@ -189,7 +189,7 @@ class Keeping:
         if asked := holders.pairs(clone, *sides):
             heads = [(str(lower.kept.head), str(upper.kept.head)) for lower, upper in asked]
             answers = await self._repositories.contained(clone.git_dir, heads)
-            await until_stored(partial(self._record_holders, holders.settled(asked, answers)))
+            await until_stored(partial(self._record_holders, asked, answers))
 
     async def _keep(self, clone: Clone, turn: int | None, *, is_last: bool = False, takes_asides: bool = True) -> Kept:
         """Keep a clone's work and return it; raises `SubstratError`."""
@@ -347,9 +347,9 @@ class Keeping:
                 change.record(DaemonEvent(clone.agent, during, "clone:not-kept", text))
         return after
 
-    def _record_holders(self, found: Sequence[Clone]) -> None:
+    def _record_holders(self, asked: Sequence[tuple[Clone, Clone]], answers: Sequence[bool]) -> None:
         """Record the holders that have changed; of a head that has moved on meanwhile it counts for nothing."""
-        now = [(self._registry.clone_of(one.agent), one) for one in found]
+        now = [(self._registry.clone_of(one.agent), one) for one in holders.settled(asked, answers)]
         after = [(old, replace(old, held_by=one.held_by, held_head=one.held_head)) for old, one in now if old is not None]
         if changed := [new for old, new in after if new.holder != old.holder]:
             with self._registry.change("clone kept") as change:

@@ -26,10 +26,13 @@ def found(home, tmp_path):
     visible = Visible(("/usr", str(tmp_path / "shown")), ("/usr/bin", str(tmp_path / "shown")), str(home))
 
     def read_all(config_home=None):
-        looked = frozenset()
-        while not (person := read(str(home), config_home, {path for path in looked if not within(path)}, visible)).looked <= looked:
+        looked: frozenset[str] = frozenset()
+        while True:
+            safe = {path for path in looked if not within(path)}
+            person = read(str(home), config_home, safe, visible)
+            if person.looked <= looked:
+                return person
             looked |= person.looked
-        return person
 
     def within(path):
         return path.startswith(f"{tmp_path}/work/")
