@@ -191,6 +191,13 @@ class CloneFailed(SubstratError):
     exit_status = TURN_FAILED
 
 
+class OutOfBudget(SubstratError):
+    """What an agent may use with its family is used up, so its turn waits until a person gives it more."""
+
+    code = -32033
+    exit_status = TURN_FAILED
+
+
 class NotifyFailed(SubstratError):
     """The command that tells a person who needs them failed."""
 

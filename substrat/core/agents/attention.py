@@ -31,6 +31,7 @@ class AttentionKind(StrEnum):
     UNKEPT = "unkept"
     FAILED = "failed"
     STUCK = "stuck"
+    BUDGET = "budget"
     MERGE = "merge"
     HELD = "held"
     SUSPENDED = "suspended"
@@ -56,6 +57,7 @@ _LEVELS = {
     AttentionKind.UNKEPT: Level.URGENT,
     AttentionKind.FAILED: Level.URGENT,
     AttentionKind.STUCK: Level.URGENT,
+    AttentionKind.BUDGET: Level.ACTION,
     AttentionKind.MERGE: Level.ACTION,
     AttentionKind.HELD: Level.ACTION,
     AttentionKind.SUSPENDED: Level.ACTION,
@@ -115,6 +117,7 @@ class Facts(NamedTuple):
         holder: the name of the ancestor that has the commits in its clone, and is to land them; None: none has.
         target_is_gone: whether the branch that its work is to land in isn't there any more.
         is_led: whether one of its ancestors can act, and so is told of its failures and has its commits to take.
+        budget: what is used up of its budget, and since when, while it or a descendant waits for that; None: nothing.
         untaken: its descendants whose commits are neither in its head nor in a branch of the user's, and are its to take.
     """
 
@@ -129,6 +132,7 @@ class Facts(NamedTuple):
     holder: str | None = None
     target_is_gone: bool = False
     is_led: bool = False
+    budget: tuple[str, float] | None = None
     untaken: Sequence[Clone] = ()
 
 
@@ -210,6 +214,8 @@ def _candidates(agent: Agent, facts: Facts, stuck_after: StuckAfter) -> Iterator
     if agent.phase == Phase.RUNNING and facts.heard_at is not None and 0 < patience <= facts.silent:
         during = f" during {facts.call}" if facts.call is not None else ""
         yield Attention(AttentionKind.STUCK, _line(f"no progress for {_span(facts.silent)}{during}"), facts.heard_at)
+    if facts.budget is not None:
+        yield Attention(AttentionKind.BUDGET, *facts.budget)
     is_pending = turn_check.is_pending(agent.checked)
     if is_at_rest(agent) and not is_pending and (parts := list(_left(agent, facts))):
         own = agent.clone if agent.clone is not None and (_is_to_land(agent.clone, facts) or agent.clone.has_more) else None

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from substrat.core.agents.environment import Variables  # noqa: TC001 - msgspec looks it up
-from substrat.core.agents.stop_reason import SUSPENDED
+from substrat.core.agents.stop_reason import is_pause
 from substrat.core.agents.turn_check import RETRIES
 from substrat.core.agents.usage import NO_TOKENS, Tokens
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.rights import Policy
     from substrat.core.agents.stop_reason import StopReason
     from substrat.core.agents.turn_check import TurnCheck
+    from substrat.core.families.budget import Budget
     from substrat.core.workspaces.clones import Clone
 
 OPERATOR = "operator"
@@ -171,8 +172,8 @@ def abridged(turn: Turn) -> Turn:
 def left_unfinished(turn: Turn, *, waiting: bool) -> bool:
     """Say whether an agent that goes on should go on with its last turn.
 
-    A turn that was stopped by `suspend`, or that failed, is to be continued; one that a person interrupted is not, and a
-    failure that the agent saw itself is forgotten once something newer waits.
+    A turn that was stopped by `suspend` or for a budget, or that failed, is to be continued; one that a person interrupted
+    is not, and a failure that the agent saw itself is forgotten once something newer waits.
 
     Args:
         turn: the agent's last turn.
@@ -181,8 +182,8 @@ def left_unfinished(turn: Turn, *, waiting: bool) -> bool:
     if turn.outcome in {None, Outcome.SUCCESS}:
         return False
     if turn.outcome is Outcome.INTERRUPTED:
-        return turn.stop == SUSPENDED
-    return turn.stop == SUSPENDED or not waiting or not turn.reported
+        return is_pause(turn.stop)
+    return is_pause(turn.stop) or not waiting or not turn.reported
 
 
 class ItemKind(StrEnum):
@@ -376,6 +377,7 @@ class Agent:
         shared: the id of its family's root at its spawn, which names the family's shared directory; None: spawned by a
             version without such directories (`Registry.shared_of`).
         checked: the check of its newest turn that had one, where it stands; None: no turn of it had one.
+        budget: what it and its descendants may use, or have used of an ancestor's budget; None: nothing is counted.
     """
 
     id: str
@@ -408,6 +410,7 @@ class Agent:
     directory: str | None = None
     shared: str | None = None
     checked: TurnCheck | None = None
+    budget: Budget | None = None
 
     @property
     def host_directory(self) -> str:

@@ -27,6 +27,8 @@ class StopKind(StrEnum):
     DISK_NEARLY_FULL = "disk nearly full"
     PROTECTION = "protection lost"
     """Its agent may have reached a protected file."""
+    BUDGET = "budget"
+    """What it may use with its family is used up; it goes on when a person gives that more."""
     AFTER_RESULT = "went on after its result"
     """The one kind that doesn't change the turn's outcome. It is never stored: the next daemon finds the result again."""
 
@@ -61,6 +63,16 @@ def parse(text: str) -> StopReason:
 SUSPENDED, INTERRUPTED, ENDED, AFTER_RESULT = map(
     StopReason, (StopKind.SUSPENDED, StopKind.INTERRUPTED, StopKind.ENDED, StopKind.AFTER_RESULT)
 )
+
+
+def is_pause(reason: StopReason | None) -> bool:
+    """Say whether a turn that was stopped for a reason is gone on with later: it was suspended, or out of budget."""
+    return reason is not None and reason.kind in {StopKind.SUSPENDED, StopKind.BUDGET}
+
+
+def out_of_budget(used: str) -> StopReason:
+    """Return the reason for stopping a turn whose budget is used up, for example `90 of 90 minutes`."""
+    return StopReason(StopKind.BUDGET, used)
 
 
 def took_too_long(limit: float) -> StopReason:

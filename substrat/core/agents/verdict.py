@@ -135,7 +135,7 @@ def _stopped(reason: StopReason, home: str) -> Verdict:
     kind, detail = reason.kind, reason.detail
     goes_on = "`substratctl resume NAME` goes on with the task"
     match kind:
-        case StopKind.SUSPENDED | StopKind.INTERRUPTED | StopKind.ENDED | StopKind.AFTER_RESULT:
+        case StopKind.SUSPENDED | StopKind.INTERRUPTED | StopKind.ENDED | StopKind.BUDGET | StopKind.AFTER_RESULT:
             return Verdict(Outcome.INTERRUPTED, f"stopped: {reason}")
         case StopKind.TIME_LIMIT:
             more = f"{goes_on}, and `substratctl set NAME time_limit=SECONDS` gives the agent more time"

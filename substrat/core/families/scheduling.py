@@ -47,6 +47,10 @@ class ObstacleKind(Enum):
     """Messages alone have woken it too often."""
     RETRY = auto()
     """The time of its next try hasn't come."""
+    BUDGET = auto()
+    """What it may use with its family is used up."""
+    AT_ONCE = auto()
+    """As many turns of its family run as their budget lets."""
     ACCOUNT = auto()
     """Its login is held."""
 
@@ -72,12 +76,14 @@ class Facts(NamedTuple):
         held: why its tree must not change, or no sandbox of it may begin, as a sentence.
         needs: the names of the agents that must succeed first.
         asleep_until: until when messages start no turn of it, in seconds since the epoch.
+        budget: the sentence about its budget if that is used up, or its family's turns are as many as may run at once.
         account: the sentence about its login if that is held, and until when it is.
     """
 
     held: str | None = None
     needs: tuple[str, ...] = ()
     asleep_until: float | None = None
+    budget: Obstacle | None = None
     account: Obstacle | None = None
 
 
@@ -101,7 +107,7 @@ def obstacle(agent: Agent, facts: Facts, now: float) -> Obstacle | None:
     if agent.retry_at is not None and agent.retry_at > now:
         text = f"its last turn failed with something that passes, so it is tried again at {timestamp(agent.retry_at)}"
         return Obstacle(ObstacleKind.RETRY, text, agent.retry_at)
-    return facts.account
+    return facts.budget or facts.account
 
 
 def needed(names: Sequence[str]) -> str:

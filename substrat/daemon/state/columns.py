@@ -20,6 +20,8 @@ from substrat.core.agents.records import AgentSettings
 from substrat.core.agents.reminding import SHORTEST_PERIOD_S
 from substrat.core.agents.rights import SharedPath
 from substrat.core.agents.turn_check import TurnCheck
+from substrat.core.families import budget
+from substrat.core.families.budget import Budget
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
 from substrat.core.programs.table import PROGRAMS
@@ -224,6 +226,13 @@ def _check_turn_check(check: TurnCheck) -> None:
             COMMIT.read(commit)
 
 
+def _check_budget(found: Budget) -> None:
+    _read_moment(found.since)
+    for limits in (found.limits, found.used):
+        if not all(key in budget.KEYS and 0 <= number <= budget.MOST * 1000 for key, number in limits.items()):
+            raise ValueError("has a limit that no budget can have")
+
+
 def _check_settings(settings: AgentSettings) -> None:
     for limit in (settings.time_limit or 0, settings.silence_limit or 0):
         _read_moment(limit)
@@ -241,6 +250,7 @@ def _check_settings(settings: AgentSettings) -> None:
 _settings_of = _json_of(AgentSettings, "is no JSON object of an agent's settings", _check_settings, 8 * _LONGEST_PROSE)
 _landings_of = _json_of(PastLandings, "is no JSON object of a landing's outcome", _check_landings)
 _checked_of = _json_of(TurnCheck, "is no JSON object of a turn's check", _check_turn_check, 8 * _LONGEST_PROSE)
+_budget_of = _json_of(Budget, "is no JSON object of a budget", _check_budget)
 _answer_of = _json_of(tuple[str, bool], "is no JSON array of a text and whether it is an error", most=8 * _LONGEST_PROSE)
 _remembered = lru_cache(maxsize=64)
 """For values that many rows have alike."""
@@ -312,6 +322,7 @@ BINDS = Column(
 NAMES = Column(_json_of(tuple[str, ...], "is no JSON array of strings"), json.dumps)
 PAST_LANDINGS = Column(_read_past_landings, lambda past: json.dumps(asdict(past)))
 CHECKED = Column(_read_checked, lambda check: tame_text(json.dumps(asdict(check), ensure_ascii=False)))
+BUDGET = Column(_budget_of, lambda budget: json.dumps(asdict(budget)))
 TALLY = Column(_json_of(tuple[tuple[str, _Count], ...], "is no JSON array of names with numbers"), json.dumps)
 """Names, each with a number: `[["topic",2]]`."""
 NUMBERS = Column(_json_of(tuple[_Number, ...], "is no JSON array of numbers of rows"), json.dumps)

@@ -44,6 +44,7 @@ from substrat.daemon.state.columns import (
     BINDS,
     BITS_32,
     BITS_63,
+    BUDGET,
     CHECKED,
     COMMIT,
     COUNT,
@@ -84,7 +85,7 @@ _AGENT: dict[str, Column] = {
     "allow": ALLOW, "binds": BINDS, "since": MOMENT, "accepted_turn": or_null(IDENTIFIER), "address": or_null(ADDRESS),
     "needs": NAMES, "unmet": or_null(PROSE), "last": or_null(PROSE), "input_tokens": BITS_63, "output_tokens": BITS_63,
     "told": or_null(WORDS), "together": FLAG, "directory": or_null(IDENTIFIER), "shared": or_null(IDENTIFIER),
-    "settings": SETTINGS, "checked": or_null(CHECKED),
+    "settings": SETTINGS, "checked": or_null(CHECKED), "budget": or_null(BUDGET),
 }  # fmt: skip
 """An agent; its turn has a row of its own."""
 

@@ -284,6 +284,7 @@ MIGRATIONS = (
     "ALTER TABLE agents ADD COLUMN checked TEXT;",
     "ALTER TABLE gates ADD COLUMN model TEXT;",
     "ALTER TABLE clones ADD COLUMN size INTEGER;",
+    "ALTER TABLE agents ADD COLUMN budget TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -39,6 +39,12 @@ CASES = {
     ),
     AttentionKind.FAILED: (replace(FREE, phase=Phase.FAILED, turn=FAILED), Facts(), 9_500.0, "it broke badly"),
     AttentionKind.STUCK: (BUSY, Facts(heard_at=9_100.0, silent=900.0), 9_100.0, "no progress for 15 min"),
+    AttentionKind.BUDGET: (
+        BUSY,
+        Facts(budget=("5 of 5 turns: budget a --add turns=1", 9.0)),
+        9.0,
+        "5 of 5 turns: budget a --add turns=1",
+    ),
     AttentionKind.MERGE: (replace(FREE, phase=Phase.SUSPENDED, clone=UNLANDED), Facts(), 70.0, "2 commits to land in main"),
     AttentionKind.HELD: (
         replace(FREE, phase=Phase.QUEUED),

@@ -22,6 +22,7 @@ STORED = {
     stop_reason.over_output_limit(4096): "output limit of 4096 bytes",
     stop_reason.over_home_limit(4096): "home limit of 4096 bytes",
     stop_reason.fills_disk(1, 5 << 20): "disk nearly full: 5 MiB were left and it had just written 1 MiB",
+    stop_reason.out_of_budget("90 of 90 minutes of lead"): "budget: 90 of 90 minutes of lead",
     StopReason(StopKind.PROTECTION, "/w/.git/config: of old"): "protection lost: /w/.git/config: of old",
 }
 OF_OLDER_DAEMONS = {"time limit": StopKind.TIME_LIMIT, "silence limit": StopKind.SILENCE_LIMIT}
@@ -44,7 +45,7 @@ def test_limits_without_their_seconds_are_read(text, kind):
     assert judge(TurnObservation(None, 130, parse(text), "", anything=True), CURSOR).outcome is Outcome.TIMED_OUT
 
 
-@pytest.mark.parametrize("text", ["", "Suspended", "suspended ", "time limits of 5 s", "budget: 5 tokens"])
+@pytest.mark.parametrize("text", ["", "Suspended", "suspended ", "time limits of 5 s", "allowance: 5 tokens"])
 def test_words_that_no_daemon_has_written_are_refused(text):
     with pytest.raises(ValueError, match="StopKind"):
         parse(text)

@@ -90,7 +90,7 @@ def fill(agents):
     store, registry, families = agents.store, agents.registry, agents.families
     reminders, questions, findings = Reminders(registry), Inbox(registry), Findings(registry, FilesHere())
     for name in ("bad", "good"):
-        agents.spawn(name, "the first", allow=("example.org",))
+        agents.spawn(name, "the first", allow=("example.org",), budget={"turns": 100.0})
         agents.begin(name, f"00000000-0000-4000-9000-0000000000{'0b' if name == 'bad' else '0c'}")
         agents.write(name, {"type": "assistant", "message": {"content": [{"type": "text", "text": "hello"}]}})
         agents.finish(name, "done", {"inputTokens": 3})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sandbox.spec import Network
 from substrat.core.agents.records import Outcome, Turn, left_unfinished
 from substrat.core.agents.rights import Policy
-from substrat.core.agents.stop_reason import SUSPENDED, took_too_long
+from substrat.core.agents.stop_reason import INTERRUPTED, SUSPENDED, out_of_budget, took_too_long
 from substrat.core.programs.cursor import command_line
 from substrat.names import is_uuid
 
@@ -81,7 +81,8 @@ UNFINISHED = [
     (turn(Outcome.SUCCESS, SUSPENDED), False, False),
     (turn(Outcome.INTERRUPTED, SUSPENDED), False, True),
     (turn(Outcome.INTERRUPTED, SUSPENDED), True, True),
-    (turn(Outcome.INTERRUPTED, "interrupted"), False, False),
+    (turn(Outcome.INTERRUPTED, out_of_budget("2 of 2 turns")), True, True),
+    (turn(Outcome.INTERRUPTED, INTERRUPTED), False, False),
     (turn(Outcome.INTERRUPTED, None), False, False),
     (turn(Outcome.ERROR), False, True),
     (turn(Outcome.ERROR), True, False),
