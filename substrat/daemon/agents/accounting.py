@@ -109,12 +109,12 @@ class Accounting:
                     reported = True
                     agent = self._note_session(change, agent, turn, session_of(event), obstacles)
             assert agent.turn is not None
-            if any(event.kind == "tool-call-started" for _, event in lines):
-                for tool_called in self._registry.follow_ups.tool_called:
-                    tool_called(change, agent.turn)
             is_heard = any(gets_further(event.kind) for _, event in lines)
             heard_at = self._registry.steady() if is_heard else agent.turn.heard_at
-            change.put_progress(agent, replace(agent.turn, offset=offset, reported=reported, heard_at=heard_at))
+            agent = change.put_progress(agent, replace(agent.turn, offset=offset, reported=reported, heard_at=heard_at))
+            if agent.turn is not None and (calls := sum(event.kind == "tool-call-started" for _, event in lines)):
+                for tool_called in self._registry.follow_ups.tool_called:
+                    tool_called(change, agent.turn, calls)
 
     def turn_truncated(self, turn: str, size: int, expected: int, patience: Patience = Patience.WAITS) -> None:
         """Note that an agent cut its own output."""

@@ -130,6 +130,8 @@ class Change:
             self.put(replace(self._registry.find(child.id), parent=None))  # it may have been told something just now
         self.removed.add(agent.id)
         self.agents.pop(agent.id, None)
+        if agent.budget is not None and agent.budget.limits:
+            self.admits = True  # it holds up nobody any more
         self.after(partial(self._registry.journal.forget, agent.id))
         self.after(partial(self._registry.effects.forget, agent))
 
@@ -322,6 +324,7 @@ class Change:
             case ThawTurn():
                 agent = self.put_turn(agent, replace(_thawed(turn, self._registry.steady()), replaced=None))
                 self.after(partial(effects.thaw, turn.id))
+                self.admits = True  # as it goes on, so does the time of its budget
             case _:
                 assert_never(command)
         return agent

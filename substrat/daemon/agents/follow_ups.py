@@ -19,7 +19,7 @@ class FollowUps(NamedTuple):
     """Those that take part in changes, in order for each occasion; all but the last two are part of the change's commit.
 
     Args:
-        tool_called: a turn has called a tool.
+        tool_called: a turn has called tools, so many.
         turn_ended: a turn has ended, with its verdict and the cursor of the event of its end.
         work_ended: the work of a turn isn't tried again; its agent is ending, or has gone on after the turn.
         question_closed: a question or message to the operator was closed without an answer.
@@ -30,7 +30,7 @@ class FollowUps(NamedTuple):
         admit: a turn may be able to begin.
     """
 
-    tool_called: tuple[Callable[[Change, Turn], None], ...] = ()
+    tool_called: tuple[Callable[[Change, Turn, int], None], ...] = ()
     turn_ended: tuple[Callable[[Change, Agent, Turn, Verdict, int], None], ...] = ()
     work_ended: tuple[Callable[[Change, Agent, Turn, int | None], None], ...] = ()
     question_closed: tuple[Callable[[Change, Agent], None], ...] = ()

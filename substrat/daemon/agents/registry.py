@@ -31,6 +31,7 @@ from substrat.daemon.agents.follow_ups import FollowUps
 from substrat.daemon.agents.holds import Holds
 from substrat.daemon.agents.index import Index
 from substrat.daemon.failpoints import URGENT
+from substrat.daemon.kernel.process import is_running
 from substrat.daemon.state.storing import Patience
 from substrat.errors import InvalidParams, NotFound
 
@@ -85,6 +86,8 @@ class Registry:
         self.points = points
         self.wake_at = wake_at
         self.effects = effects
+        self.ended_before: set[str] = set()
+        """The turns whose processes had ended before this daemon began."""
         self.follow_ups = FollowUps()
         self.index = Index(store.agents())
         self._observers: list[Callable[[Iterable[str]], None]] = []
@@ -339,6 +342,8 @@ class Registry:
         """Take up the turns that an earlier daemon left."""
         for agent in list(self.agents):
             if agent.phase in LIVE_PHASES and agent.turn is not None:
+                if agent.turn.process is not None and not is_running(agent.turn.process):
+                    self.ended_before.add(agent.turn.id)
                 self.effects.start(agent, agent.turn)
                 if agent.turn.stop is not None:
                     self.effects.stop(agent.turn.id, agent.turn.stop)

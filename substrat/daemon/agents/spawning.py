@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import uuid
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_server.tools import CALLS_PER_SECOND
@@ -23,17 +24,19 @@ from substrat.core.agents.records import (
     open_turn_id,
 )
 from substrat.core.agents.rights import Policy, SharedPath
+from substrat.core.families import budget
 from substrat.core.netfilter.names import AllowList
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.clone_life import CloneEvent
 from substrat.core.workspaces.clones import Clone, ref_problem
 from substrat.core.workspaces.overlap import Claim, Overlap
+from substrat.daemon.agents import pools
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, LimitReached, NameTaken, PolicyDenied, Refused
 from substrat.names import is_agent_name, is_uuid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from substrat.daemon.agents.registry import Registry
 
@@ -61,6 +64,7 @@ class SpawnRequest(NamedTuple):
         needs: the ids of agents that must succeed before its first turn, checked.
         by: who asks, where no agent does (`records.BY_OPERATOR`).
         only: all that its `filtered` network lets through, a part of its parent's; None: all of that.
+        budget: limits of what it may use with its descendants; empty: it has no budget of its own.
     """
 
     workspace: str
@@ -77,6 +81,7 @@ class SpawnRequest(NamedTuple):
     needs: tuple[str, ...] = ()
     by: str = BY_OPERATOR
     only: tuple[str, ...] | None = None
+    budget: Mapping[str, float] = MappingProxyType({})
 
 
 class CloneRequest(NamedTuple):
@@ -151,6 +156,7 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
     if request.scratch is not None:
         request = request._replace(workspace=request.scratch(agent_id))
     _check_instructions(registry, request.settings.instructions)
+    _check_budget(registry, request.budget, parent)
     clone = _clone(agent_id, name, request)
     git = registry.index.git_of(request.workspace) if clone is None else ()
     claim = Claim(name, clone.tree if clone is not None else request.workspace, policy, git, lent)
@@ -165,6 +171,7 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
         session=Session(request.session, stored=True) if request.session is not None else None,
         settings=request.settings, needs=request.needs,
         shared=registry.shared_of(parent) if parent else agent_id,
+        budget=budget.with_limits(None, request.budget).noted(now) if request.budget else None,
     )  # fmt: skip
     with registry.change("agent spawned") as change:
         agent = change.put(agent) if clone is None else change.put_clone(agent, clone)
@@ -183,6 +190,13 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
         if request.prompt is not None:
             change.add_item(agent, ItemKind.PROMPT, request.prompt, sender, Event.PROMPT, cause)
     return registry.find(agent.id)
+
+
+def _check_budget(registry: Registry, limits: Mapping[str, float], parent: Agent | None) -> None:
+    budget.checked(limits)
+    for owner, above in pools.of(registry, parent) if parent is not None else ():
+        if (problem := budget.too_much(limits, owner.name, above)) is not None:
+            raise PolicyDenied(problem)
 
 
 def check_model(model: str) -> None:

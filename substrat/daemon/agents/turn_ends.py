@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from substrat.core.agents import excerpts, prompts, result_schema, retry, totals, turn_check
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import Agent, Completion, ItemKind, Outcome, Restore, Turn
+from substrat.core.agents.stop_reason import StopKind
 from substrat.core.agents.verdict import end_of
 from substrat.core.programs.failures import DESCRIPTORS_USED_UP, DISK_FULL, DISK_FULL_IN_TURN, USAGE_LIMIT
 from substrat.core.programs.table import program_of, result_text
@@ -108,19 +109,26 @@ class TurnEnds:
                 self._queue_again(change, agent, turn, "its prompt waits in the queue again: the account holds it up")
             elif (seconds := self._retry_delay(agent, turn, verdict)) is not None:
                 self._try_again(change, agent, turn, seconds)
+            elif agent.phase is Phase.RUNNING and _is_out_of_budget(turn):
+                turn = replace(turn, unsettled=True)
+                self._go_on_later(change, change.put_turn(agent, turn), turn, ended)
             elif (seconds := self._restore_delay(agent, turn)) is not None:
                 self._restore(change, agent, turn, seconds, ended)
             else:
-                if agent.phase is Phase.ENDING:  # before it has ended, which answers what it was asked otherwise
-                    self._work_ended(change, agent, turn, ended)
-                agent = change.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
-                if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
-                    change.record(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
-                if agent.phase is Phase.FAILED and mail.goes_on(self._registry, agent):
-                    turn_prompts.say_again(self._registry, change, agent, ended)
-                    agent = change.step(self._registry.find(agent.id), Event.PROMPT)
-                if agent.phase is not Phase.ENDED and not turn_check.is_pending(agent.checked):
-                    self._work_ended(change, agent, turn, ended)
+                self._finish(change, agent, turn, verdict, ended)
+
+    def _finish(self, change: Change, agent: Agent, turn: Turn, verdict: Verdict, ended: int) -> None:
+        """Let an agent rest that doesn't go on with a turn by itself, or go on with what else waits."""
+        if agent.phase is Phase.ENDING:  # before it has ended, which answers what it was asked otherwise
+            self._work_ended(change, agent, turn, ended)
+        agent = change.step(replace(agent, attempts=0), _EVENT_OF[verdict.outcome])
+        if agent.phase in {Phase.SUSPENDED, Phase.ENDED}:
+            change.record(DaemonEvent(agent.id, None, f"agent:{agent.phase}", str(agent.phase)))
+        if agent.phase is Phase.FAILED and mail.goes_on(self._registry, agent):
+            turn_prompts.say_again(self._registry, change, agent, ended)
+            agent = change.step(self._registry.find(agent.id), Event.PROMPT)
+        if agent.phase is not Phase.ENDED and not turn_check.is_pending(agent.checked):
+            self._work_ended(change, agent, turn, ended)
 
     def _work_ended(self, change: Change, agent: Agent, turn: Turn, ended: int) -> None:
         for work_ended in self._registry.follow_ups.work_ended:
@@ -206,6 +214,10 @@ class TurnEnds:
         agent = replace(agent, restored_at=times, retry_at=now + seconds)
         text = f"the turn was lost: going on in {seconds:g} s"
         (cause,) = change.record(DaemonEvent(agent.id, turn.id, "agent:restored", text, None, ended))
+        self._go_on_later(change, agent, turn, cause)
+
+    def _go_on_later(self, change: Change, agent: Agent, turn: Turn, cause: int) -> None:
+        """Let an agent go on with a turn when it may: where it stopped, or from the beginning if it didn't come to that."""
         if turn.reported:
             words = prompts.continuation(prompt_of(self._registry, turn))
             change.add_item(agent, ItemKind.CONTINUATION, words, asker(self._registry, turn), Event.TURN_RETRIED, cause)
@@ -221,6 +233,10 @@ _EVENT_OF = {
     Outcome.TIMED_OUT: Event.TURN_FAILED,
     Outcome.LOST: Event.TURN_FAILED,
 }
+
+
+def _is_out_of_budget(turn: Turn) -> bool:
+    return turn.outcome is not Outcome.SUCCESS and turn.stop is not None and turn.stop.kind is StopKind.BUDGET
 
 
 def _not_contacted(agent: Agent) -> str:

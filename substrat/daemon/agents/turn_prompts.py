@@ -42,6 +42,8 @@ def unfinished(registry: Registry, agent: Agent) -> str | None:
         return None
     if not registry.store.items_of_turn(turn.id):
         return None  # its items wait again already
+    if any(item.kind is ItemKind.CONTINUATION for item in registry.store.waiting_items(agent.id)):
+        return None  # so does the prompt to go on
     prompt = prompt_of(registry, turn)
     return prompts.continuation(prompt) if turn.reported else prompt
 

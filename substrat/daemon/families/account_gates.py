@@ -81,12 +81,13 @@ class AccountGates:
         elif not gate.shut_at <= self._registry.now() < gate.until:
             self._store.forget_gate(gate.login)
 
-    def tool_called(self, change: Change, turn: Turn) -> None:
+    def tool_called(self, change: Change, turn: Turn, _calls: int) -> None:
         """Open the gate of a trial that has called a tool: the model has answered, whenever the turn ends.
 
         Args:
             change: the change that the call's line is a part of.
             turn: the turn.
+            _calls: how many it has called; one is enough.
         """
         gate = self.shut().get(turn.login or "")
         if gate is not None and gate.trial == turn.id:

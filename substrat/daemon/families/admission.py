@@ -19,32 +19,39 @@ from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from substrat.core.agents.prompts import Rank
-    from substrat.core.families.scheduling import Obstacle
+    from substrat.core.families.scheduling import Obstacle, Waiting
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.disk_gate import DiskGate
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.account_gates import AccountGates
+    from substrat.daemon.families.budgets import Budgets
     from substrat.daemon.families.queue import Queue
     from substrat.daemon.families.waits import Waits
 
 log = structlog.get_logger("substrat.admission")
 
+_TOLD = (ObstacleKind.ACCOUNT, ObstacleKind.BUDGET)
+"""The obstacles that an agent's followers are told of."""
+
 
 class Admission:
     """Starts turns while it is open; it is closed until the daemon has taken up an earlier one's turns."""
 
-    def __init__(self, registry: Registry, queue: Queue, gates: AccountGates, waits: Waits, disk_gate: DiskGate) -> None:
+    def __init__(
+        self, registry: Registry, queue: Queue, gates: AccountGates, budgets: Budgets, waits: Waits, disk_gate: DiskGate
+    ) -> None:
         self._registry = registry
         self._queue = queue
         self._gates = gates
+        self._budgets = budgets
         self._waits = waits
         self._disk_gate = disk_gate
         self._is_open = False
-        self._told: dict[ObstacleKind | None, set[str]] = {None: set(), ObstacleKind.ACCOUNT: set()}
+        self._told: dict[ObstacleKind | None, set[str]] = {kind: set() for kind in (None, *_TOLD)}
         """The agents whose followers were told why they wait, by the reason; None: the disk is nearly full."""
 
     def open(self) -> None:
@@ -68,20 +75,29 @@ class Admission:
         obstacles = {one.agent: one.obstacle for one in waiting if one.obstacle is not None}
         for agent_id, obstacle in obstacles.items():
             _wait(registry, agent_id, obstacle)
-        held = {agent_id: one.text for agent_id, one in obstacles.items() if one.kind is ObstacleKind.ACCOUNT}
-        self._tell(ObstacleKind.ACCOUNT, held)
+        for kind in _TOLD:
+            self._tell(kind, {agent_id: one.text for agent_id, one in obstacles.items() if one.kind is kind})
         room -= queue.begin_checks(room if may_start else 0)
         if not may_start:
             self._tell(None, {one.agent: self._disk_gate.reason or "" for one in ready})
             return
         self._told[None].clear()
         try:
-            for agent_id in queue.starts(ready, room):
-                self._start_turn(registry.find(agent_id))
+            self._start(ready, room)
         except StorageFailed as problem:
             # Accepted items stay queued and are tried again: no event tells when there is room.
             log.error("no turn started", reason=problem.message)  # noqa: TRY400 - it says it all
             self._disk_gate.look_again()
+
+    def _start(self, ready: Sequence[Waiting], room: int) -> None:
+        """Start turns in their order; one that began just now may have used up the budget of those after it."""
+        while ready and room > 0:
+            found = self._queue.starts(ready, room)
+            begun = [one for one in map(self._registry.find, found) if self._start_turn(one)]
+            if len(begun) == len(found):
+                return
+            room -= len(begun)
+            ready = [one for one in self._queue.waiting() if one.obstacle is None]
 
     def _tell(self, kind: ObstacleKind | None, reasons: Mapping[str, str]) -> None:
         """Tell the followers of agents why these wait, each once for as long as it does for that reason."""
@@ -98,8 +114,11 @@ class Admission:
             return  # it is told when there is room for that
         told.update(news)
 
-    def _start_turn(self, agent: Agent) -> None:
+    def _start_turn(self, agent: Agent) -> bool:
+        """Start a turn of an agent that waits, and say whether its budgets let it begin."""
         registry, gates = self._registry, self._gates
+        if self._budgets.obstacle(agent) is not None:
+            return False
         rank = partial(mail.rank_of, registry, agent)
         items = _next_delivery(registry.store.waiting_items(agent.id), rank)
         number = agent.turn.number + 1 if agent.turn is not None else 1
@@ -117,8 +136,9 @@ class Admission:
             )
             if agent.clone is not None and agent.clone.notice is not None:
                 started = change.put_clone(started, _with_notice(agent.clone, agent.turn, number))
-            change.step(started, Event.START)
+            self._budgets.turn_begun(change, change.step(started, Event.START))
         self._queue.began(agent)
+        return True
 
 
 def _wait(registry: Registry, agent_id: str, obstacle: Obstacle) -> None:

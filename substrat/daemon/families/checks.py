@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from substrat.core.agents import turn_check
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import Completion, ItemKind, Outcome
-from substrat.core.agents.stop_reason import SUSPENDED
+from substrat.core.agents.stop_reason import is_pause
 from substrat.core.agents.turn_check import CheckState
 from substrat.daemon.agents import mail, turn_prompts
 from substrat.daemon.state.events import DaemonEvent
@@ -50,7 +50,7 @@ class Checks:
         The work of a turn isn't done, and isn't judged, while its agent waits for others or for the operator's answer, or
         where the agent itself calls it failed. What was interrupted or ended isn't judged either, and isn't done.
         """
-        if turn.outcome is Outcome.INTERRUPTED and turn.stop != SUSPENDED and agent.checked is not None:
+        if turn.outcome is Outcome.INTERRUPTED and not is_pause(turn.stop) and agent.checked is not None:
             if agent.checked.state is CheckState.AGAIN:
                 change.put_turn(replace(agent, checked=turn_check.stopped(agent.checked)), turn)
             return
@@ -70,7 +70,7 @@ class Checks:
     def question_closed(self, change: Change, agent: Agent) -> None:
         """Let the work of an agent's newest turn come to its end, or to its check, if only a question kept it open."""
         turn = self._registry.store.turn(agent.turn.id) if agent.turn is not None else None
-        if turn is None or not turn.unsettled or (turn.outcome is Outcome.INTERRUPTED and turn.stop == SUSPENDED):
+        if turn is None or not turn.unsettled or (turn.outcome is Outcome.INTERRUPTED and is_pause(turn.stop)):
             return
         if agent.phase not in {Phase.IDLE, Phase.SUSPENDED} or agent.waiting or turn_check.is_pending(agent.checked):
             return

@@ -8,6 +8,7 @@ from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.daemon.agents.follow_ups import FollowUps
 from substrat.daemon.families.account_gates import AccountGates
 from substrat.daemon.families.admission import Admission
+from substrat.daemon.families.budgets import Budgets
 from substrat.daemon.families.checks import Checks
 from substrat.daemon.families.needs import Needs
 from substrat.daemon.families.overview import Overview
@@ -49,23 +50,25 @@ class Families:
         self.gates = AccountGates(registry, login_of)
         self.waits = Waits(registry)
         self.needs = Needs(registry, self.waits)
-        self.queue = Queue(registry, self.gates, self.needs, disk_gate)
-        self.admission = Admission(registry, self.queue, self.gates, self.waits, disk_gate)
+        self.budgets = Budgets(registry)
+        self.queue = Queue(registry, self.gates, self.needs, self.budgets, disk_gate)
+        self.admission = Admission(registry, self.queue, self.gates, self.budgets, self.waits, disk_gate=disk_gate)
         self.targets = Targets(registry, files)
         self.checks = Checks(registry, self.waits)
-        self.overview = Overview(registry, self.queue, self.waits, self.targets, self.checks)
-        self.waiting = Waiting(registry, self.waits, self.overview)
+        self.overview = Overview(registry, self.queue, self.waits, self.targets, self.checks, budgets=self.budgets)
+        self.waiting = Waiting(registry, self.waits, self.overview, self.budgets)
         self._reports = Reports(registry, self.waits)
         registry.follow_ups = FollowUps(
-            tool_called=(self.gates.tool_called,),
-            turn_ended=(self.gates.turn_over, self.checks.turn_over),
+            tool_called=(self.gates.tool_called, self.budgets.tool_called),
+            turn_ended=(self.gates.turn_over, self.checks.turn_over, self.budgets.turn_over),
             work_ended=(self._reports.tell,),
             question_closed=(self.checks.question_closed,),
             taken=(self.waits.delivered,),
             removing=(self.waits.before_removal,),
             settle=(self._settle,),
             apply=(self.waits.apply, self.needs.apply, self.queue.apply),
-            admit=(self.admission.admit,),
+            # Before, so that no turn begins whose minutes are over; after, for the time at which those of new turns are.
+            admit=(self.budgets.look, self.admission.admit, self.budgets.look),
         )
 
     def _settle(self, change: Change) -> None:

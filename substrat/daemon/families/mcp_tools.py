@@ -17,9 +17,10 @@ from substrat.core.agents import result_schema
 from substrat.core.agents.lifecycle import Phase
 from substrat.core.agents.prompts import head, shown, timestamp
 from substrat.core.agents.records import GROUPS, OPERATOR, Completion, Intent, Priority
+from substrat.core.families import budget
 from substrat.core.families.waits import WaitMode
 from substrat.core.programs.table import named
-from substrat.daemon.agents import mail, spawning
+from substrat.daemon.agents import mail, pools, spawning
 from substrat.daemon.agents.inbox import Question
 from substrat.daemon.agents.reminders import ReminderWish
 from substrat.daemon.agents.spawning import SHARE, ChildPlace, SpawnRequest
@@ -212,6 +213,7 @@ class ToolCalls:
     def _whoami(self, caller: Agent) -> str:
         registry = self._requests.registry
         store, policy = registry.store, caller.policy
+        budgets = [{"of": one.name, "left": own.left} for one, own in pools.of(registry, caller)]
         return _json(
             name=caller.name,
             id=caller.id,
@@ -222,6 +224,7 @@ class ToolCalls:
             **({"check": caller.settings.check} if caller.settings.check is not None else {}),
             network={"kind": policy.network.value, "allows": policy.allow},
             limits=spawning.limits_of(registry, caller),
+            **({"budgets": budgets} if budgets else {}),
             parent=registry.name_of(caller.parent) or OPERATOR,
             children=[agent.name for agent in registry.children(caller.id) if agent.phase != Phase.ENDED],
             unread=store.unread_by_sender(caller.id),
@@ -298,7 +301,7 @@ class ToolCalls:
                 program=named(call.program).id if call.program is not None else caller.settings.program,
                 instructions=call.instructions or "", result_schema=_schema(call.result_schema), check=_check(call.check),
             ),
-            needs=self._families.needs.checked(caller, call.needs),
+            needs=self._families.needs.checked(caller, call.needs), budget=budget.checked(call.budget or {}),
         )  # fmt: skip
         child = self._requests.spawn(request, caller)
         waits = [f"until {' and '.join(call.needs)} succeeded"] if child.needs else []

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Finding
     from substrat.core.families.scheduling import Place
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.families.budgets import Budgets
     from substrat.daemon.families.checks import Checks
     from substrat.daemon.families.queue import Queue
     from substrat.daemon.families.targets import Targets
@@ -31,12 +32,15 @@ Places = Callable[[], Mapping[str, "Place"]]
 class Overview:
     """Answers who needs a person."""
 
-    def __init__(self, registry: Registry, queue: Queue, waits: Waits, targets: Targets, checks: Checks) -> None:
+    def __init__(
+        self, registry: Registry, queue: Queue, waits: Waits, targets: Targets, checks: Checks, budgets: Budgets
+    ) -> None:
         self._registry = registry
         self._queue = queue
         self._waits = waits
         self._targets = targets
         self._checks = checks
+        self._budgets = budgets
 
     def places(self) -> Places:
         """Return what gives the agents' places in the queue, as they are when it is first asked."""
@@ -80,7 +84,7 @@ class Overview:
             facts = Facts(
                 questions.get(agent.id), self._heard_at(agent), self._silent(agent), self._open_call(agent),
                 reason if is_held else None, self._waiting_since(agent), reason, waits, holder=registry.holder_of(agent),
-                target_is_gone=self._target_is_gone(agent), is_led=is_led,
+                target_is_gone=self._target_is_gone(agent), is_led=is_led, budget=self._budgets.spent_by(agent),
                 untaken=registry.untaken(agent) if is_done else (),
             )  # fmt: skip
             yield agent, facts, attention.attention(agent, facts, stuck_after)

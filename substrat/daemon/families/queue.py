@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.disk_gate import DiskGate
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.account_gates import AccountGates
+    from substrat.daemon.families.budgets import Budgets
     from substrat.daemon.families.needs import Needs
 
 
@@ -39,13 +40,17 @@ class Queue:
         registry: the agents, which are loaded already.
         gates: the gates of their logins.
         needs: their needs.
+        budgets: their budgets.
         disk_gate: holds turns back while the disk is nearly full.
     """
 
-    def __init__(self, registry: Registry, gates: AccountGates, needs: Needs, disk_gate: DiskGate) -> None:
+    def __init__(
+        self, registry: Registry, gates: AccountGates, needs: Needs, budgets: Budgets, disk_gate: DiskGate
+    ) -> None:
         self._registry = registry
         self._gates = gates
         self._needs = needs
+        self._budgets = budgets
         self._disk_gate = disk_gate
         turns = [agent.turn for agent in registry.agents if agent.turn is not None]
         before = sorted(turns, key=lambda turn: turn.started_at)
@@ -111,14 +116,14 @@ class Queue:
         registry = self._registry
         first = registry.store.first_waiting()
         gates = self._gates.known()
-        now = registry.now()
+        now, held_up = registry.now(), self._budgets.obstacles()
         found = []
         for agent in registry.index.in_phases((Phase.QUEUED,)):
             if agent.id in first:
                 account, trial = self._gates.standing(agent, gates)
                 asleep_until = mail.asleep_until(registry, agent)
                 held = registry.holds.reason(agent.id) or registry.closures.obstacle(agent)
-                facts = Facts(held, self._needs.names(agent), asleep_until, account)
+                facts = Facts(held, self._needs.names(agent), asleep_until, held_up(agent), account)
                 obstacle = scheduling.obstacle(agent, facts, now)
                 family = registry.root_of(agent).id
                 is_blamed = trial is not None and gates[trial].blamed == agent.id

@@ -15,7 +15,7 @@ import structlog
 from substrat.core.agents import excerpts, prompts, turn_check
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind, Outcome, by_agent
-from substrat.core.agents.stop_reason import SUSPENDED
+from substrat.core.agents.stop_reason import is_pause
 from substrat.core.families import results
 from substrat.daemon.agents import turn_prompts
 from substrat.errors import StorageFailed
@@ -62,7 +62,7 @@ class Reports:
         question = self._waits.question_of(agent) if agent.phase is not Phase.FAILED else None
         if question is not None:
             change.put_turn(agent, replace(turn, unsettled=True))
-        if turn.stop == SUSPENDED and turn.outcome is Outcome.INTERRUPTED:
+        if is_pause(turn.stop) and turn.outcome is Outcome.INTERRUPTED:
             return
         told: dict[str, int] = {}
         stopped_by = self._stopped_by(agent, turn)

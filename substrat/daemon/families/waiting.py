@@ -10,14 +10,16 @@ import trio
 from substrat.core.agents.lifecycle import LIVE_PHASES, STATE_OF, STOPPING_PHASES, Phase
 from substrat.core.agents.records import open_turn_id
 from substrat.core.agents.turn_check import is_pending
+from substrat.core.families.scheduling import ObstacleKind
 from substrat.daemon.agents.wakeup import first_of
-from substrat.errors import CloneFailed, NotFound, Refused, WaitTimedOut
+from substrat.errors import CloneFailed, NotFound, OutOfBudget, Refused, WaitTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable
 
     from substrat.core.agents.records import Agent, Turn
     from substrat.daemon.agents.registry import Registry
+    from substrat.daemon.families.budgets import Budgets
     from substrat.daemon.families.overview import Overview
     from substrat.daemon.families.waits import Waits
 
@@ -28,17 +30,18 @@ _AT_WORK = frozenset({"queued", "running"})
 class Waiting:
     """Waits for agents, in a client's stead."""
 
-    def __init__(self, registry: Registry, waits: Waits, overview: Overview) -> None:
+    def __init__(self, registry: Registry, waits: Waits, overview: Overview, budgets: Budgets) -> None:
         self._registry = registry
         self._waits = waits
         self._overview = overview
+        self._budgets = budgets
         self._store = registry.store
 
     async def states(self, names: Iterable[str], states: Collection[str] | None) -> list[Agent]:
         """Wait until each agent is in one of the states.
 
         None means: until it is neither queued nor running, waits for no other and has asked the operator nothing; or until
-        it can't go on before a person acts (`_is_stalled`).
+        it can't go on before a person acts (`_is_stalled`, `_spent`).
 
         Raises:
             NotFound: an agent isn't there, or was removed meanwhile.
@@ -54,6 +57,8 @@ class Waiting:
         return STATE_OF[self._registry.find(agent_id).phase]
 
     def _is_at_rest(self, agent_id: str) -> bool:
+        if self._spent(agent_id) is not None:
+            return True
         if self._state(agent_id) in _AT_WORK:
             return False
         waits = bool(self._waits.open_of(agent_id)) or bool(self._store.askers([agent_id]))
@@ -65,9 +70,22 @@ class Waiting:
         at_work = any(STATE_OF[agent.phase] in _AT_WORK for agent in found)
         return not at_work and self._overview.is_urgent(found)
 
+    def _spent(self, agent_id: str) -> str | None:
+        """Say which budget is used up that keeps an agent and all that it waits for from going on; None: they go on."""
+        found = [agent for one in self._waits.awaited(agent_id) if (agent := self._registry.get(one)) is not None]
+        obstacles = [
+            self._budgets.obstacle(agent) if agent.phase is Phase.QUEUED else None
+            for agent in found
+            if STATE_OF[agent.phase] in _AT_WORK
+        ]
+        spent = [one.text for one in obstacles if one is not None and one.kind is ObstacleKind.BUDGET]
+        return spent[0] if spent and len(spent) == len(obstacles) else None
+
     async def _next_change(self, agent_id: str) -> None:
-        """Wait until an agent changes, or one that it waits for."""
-        await first_of(*map(self._registry.change_of, self._waits.awaited(agent_id)))
+        """Wait until an agent changes, one that it waits for, or an ancestor of these, whose budget may hold them up."""
+        found = [agent for one in self._waits.awaited(agent_id) if (agent := self._registry.get(one)) is not None]
+        watched = dict.fromkeys(one for agent in found for one in self._registry.lineage(agent))
+        await first_of(*map(self._registry.change_of, watched))
 
     async def settled(self, name: str) -> Agent:
         """Wait until no turn of an agent is being stopped."""
@@ -89,6 +107,7 @@ class Waiting:
             NotFound: no such item.
             Refused: the item will never get a turn, because the agent has ended.
             CloneFailed: the agent has nowhere to work.
+            OutOfBudget: it, or all that it waits for, wait for a budget that is used up.
         """
         agent_id = self._registry.find(name).id
         number = number if number is not None else self._store.newest_prompt(agent_id)
@@ -100,6 +119,8 @@ class Waiting:
             turn = self._store.turn(where[1]) if where[1] is not None else None
             if turn is not None and (last := self._last_of(agent, turn)) is not None:
                 return replace(agent, turn=last)
+            if (spent := self._spent(agent_id)) is not None:
+                raise OutOfBudget(f"{agent.name} waits: {spent}")
             if turn is not None and self._is_stalled(agent_id) and open_turn_id(agent) is None and agent.turn is not None:
                 return replace(agent, turn=self._store.turn(agent.turn.id))
             if turn is None and agent.phase == Phase.FAILED and agent.clone is not None and agent.clone.error is not None:

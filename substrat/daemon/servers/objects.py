@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Item, Turn
     from substrat.core.agents.turn_check import TurnCheck
     from substrat.core.families.account_gate import Gate
+    from substrat.core.families.budget import Budget
     from substrat.core.families.scheduling import Place
     from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
@@ -55,7 +56,13 @@ def agent_object(agent: Agent) -> dict[str, object]:
         "last": agent.last,
         "tokens": agent.tokens._asdict(),
         "turn": turn_object(agent.turn) if agent.turn else None,
+        "budget": budget_object(agent.budget) if agent.budget is not None and agent.budget.limits else None,
     }
+
+
+def budget_object(budget: Budget) -> dict[str, object]:
+    """Make the object of a budget."""
+    return {"limits": budget.limits, "used": budget.used, "left": budget.left, "state": budget.told.value}
 
 
 def clone_object(agent: Agent, holder: str | None) -> dict[str, object] | None:

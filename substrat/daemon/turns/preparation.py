@@ -11,8 +11,10 @@ import msgspec
 import structlog
 import trio
 
+from substrat.core.families import budget
 from substrat.core.programs.table import program_of
 from substrat.core.workspaces import git_leftovers, overlap
+from substrat.daemon.agents import pools
 from substrat.daemon.agents.findings import roots_of
 from substrat.daemon.agents.turn_prompts import prompt_of
 from substrat.daemon.turns.shortage import patiently
@@ -88,9 +90,9 @@ class TurnPreparation:
         unfinished = await self._sandboxes.preparer.protector.unfinished(agent)
         guarded = msgspec.structs.replace(prepared.protected, unfinished=unfinished)
         record = protected_paths.encode(guarded)
-        prompt = prompt_of(self._state.registry, turn)
-        if unfinished:
-            prompt = f"{git_leftovers.notice(unfinished)}\n\n{prompt}"
+        notices = [git_leftovers.notice(unfinished)] if unfinished else []
+        notices += [said for pool in pools.of(self._state.registry, agent) if (said := budget.words(*pool)) is not None]
+        prompt = "\n\n".join([*notices, prompt_of(self._state.registry, turn)])
         prompt = program_of(agent).prompt(prompt)
         make = partial(place.make, prompt, record, prepared.network_mode, own_chats=True, turn=turn.id)
         await trio.to_thread.run_sync(make)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.records import AgentSettings, Priority, Restore
+from substrat.core.families import budget
 from substrat.core.programs.table import CURSOR, named
 from substrat.daemon.agents.settings import others_of
 from substrat.daemon.agents.spawning import SpawnRequest
@@ -77,6 +78,9 @@ class AgentSpawn(OperatorRequest, frozen=True):
     retries: Annotated[
         Retries | None, about("how often the agent is sent back when the check fails for its work; default 2")
     ] = None
+    budget: Annotated[
+        tuple[str, ...], about("what it may use with its descendants, `KEY=NUMBER`, as `limits` of `agent.budget`")
+    ] = ()
     clone: Annotated[
         bool | None,
         about(
@@ -107,7 +111,7 @@ class AgentSpawn(OperatorRequest, frozen=True):
         settings = AgentSettings(restore, environment.read(self.env), ssh_agent, program=program.id, **others_of(self))
         spawn = SpawnRequest(
             workspace, self.name, model, self.network, self.prompt, session=session, allow=self.allow, binds=binds,
-            settings=settings, clone=granted.clone, by=connection.by,
+            settings=settings, clone=granted.clone, by=connection.by, budget=budget.read(self.budget),
         )  # fmt: skip
         await services.sandboxes.preparer.protector.find_git(workspace)
         agent = requests.spawn(spawn)

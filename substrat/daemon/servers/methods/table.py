@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from substrat.daemon.servers.methods import (
     agents,
+    budget,
     clone_pruning,
     clones,
     daemon,
@@ -49,6 +50,7 @@ METHODS: tuple[type[OperatorRequest], ...] = (
     agents.AgentAccept,
     settings.AgentRename,
     settings.AgentSet,
+    budget.AgentBudget,
     forward.AgentForward,
     clones.AgentSetup,
     clones.AgentDiff,
