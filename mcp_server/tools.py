@@ -130,6 +130,13 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
             "end, the child is sent back, twice; you hear of it when it passes or the child has failed"
         ),
     ] = None
+    budget: Annotated[
+        dict[str, float] | None,
+        Meta(
+            description="what it may use with its descendants, of yours: turns, minutes, input_tokens, output_tokens, "
+            "tool_calls, running; at its end they pause and the operator decides"
+        ),
+    ] = None
     agents: Annotated[
         Annotated[tuple[dict[str, Any], ...], Meta(max_length=16)] | None,
         Meta(description="instead of all else, several children: an object with these arguments for each"),
@@ -279,6 +286,7 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     given = {key: value for key, value in schema.items() if key not in {"anyOf", "default"}}
     for choice in schema.get("anyOf", ()):
         given.update(choice if choice != {"type": "null"} else {})
+    given.pop("additionalProperties", None)
     if "enum" in given:
         given["enum"] = [value for value in given["enum"] if value not in {None, *_OLD_WORDS}]
         given["type"] = "string"

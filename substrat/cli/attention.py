@@ -78,6 +78,8 @@ def command(agent: Agent, *, is_shown: bool = False, names: str = "") -> str:
     of = kind(agent)
     if of not in attention.COMMANDS:
         return ""
+    if of == "budget" and (asked := _budget_command(agent)):
+        return asked
     of = "unlandable" if of == "merge" and not output.has_commits(agent) else of
     name = names or output.text_of(agent.get("name"))
     found = attention.command(of, name, _member(agent, "item"), frozen=bool(_member(agent, "frozen")))
@@ -170,9 +172,17 @@ def need(agent: Agent) -> str:
     return f"{said}: substratctl {command(agent)}"
 
 
+def _budget_command(agent: Agent) -> str:
+    """Return the command at the end of the text about a budget that is used up: `budget lead --add turns=10`."""
+    _, found, rest = output.text_of(_member(agent, "text")).rpartition(": budget ")
+    return f"budget {rest}" if found else ""
+
+
 def _text(agent: Agent) -> str:
     """Return the text of an agent's attention without the command at its end, which is shown by itself."""
     text = output.in_local_time(output.text_of(_member(agent, "text")))
+    if kind(agent) == "budget":
+        text = text.removesuffix(f": {_budget_command(agent)}")
     return text.removesuffix(f": resume {output.text_of(agent.get('name'))}")
 
 

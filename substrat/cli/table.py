@@ -21,6 +21,7 @@ VERBS = {
     "clones": "the private clones on disk, and removing old ones",
     "why": "what started agents' newest turns, back to the person who began it",
     "usage": "the tokens that agents used",
+    "budget": "what an agent may use with its descendants, and giving it more",
     "events": "all agents' events, in order",
     "wait": "block until agents are in a state",
     "queue": "which agents wait for their turns, in order, and why",
@@ -50,5 +51,5 @@ VERBS = {
 TAKES_AGENTS = (
     "send", "show", "exec", "logs", "transcript", "usage", "wait", "inbox", "suspend", "resume", "interrupt",
     "end", "rm", "export", "accept", "allow", "explain", "diff", "merge", "why", "set", "forward", "clones", "restore",
-    "checkout",
+    "checkout", "budget",
 )  # fmt: skip

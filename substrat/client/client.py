@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         CheckObject,
         EventObject,
         ExplainedObject,
+        FamilyBudgetObject,
         ForwardedObject,
         GateObject,
         InboxItemObject,
@@ -82,6 +83,7 @@ class Client(Connection):
         silence_limit: float | None = None,
         check: str | None = None,
         retries: int | None = None,
+        budget: Mapping[str, float] | None = None,
         clone: bool | None = None,
         branch: str | None = None,
         base: str | None = None,
@@ -91,9 +93,9 @@ class Client(Connection):
         found = await self.call(
             "agent.spawn", workspace=workspace, name=name, program=program, model=model, network=network,
             allow=_array(allow), bind=_array(bind), bind_ro=_array(bind_ro), prompt=prompt, session=session,
-            restore=restore, priority=priority, env=_variables(env), ssh_agent=ssh_agent,
-            time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries, clone=clone, branch=branch,
-            base=base, wip=wip,
+            restore=restore, priority=priority, env=_pairs(env), ssh_agent=ssh_agent,
+            time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries, budget=_pairs(budget),
+            clone=clone, branch=branch, base=base, wip=wip,
         )  # fmt: skip
         return cast("SpawnedAgentObject", found)
 
@@ -135,9 +137,17 @@ class Client(Connection):
         found = await self.call(
             "agent.set", agent=agent, program=program, model=model, network=network, allow=_array(allow),
             priority=priority, time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries,
-            env=_variables(env), without=_array(without), defaults=_array(defaults), workspace=workspace,
+            env=_pairs(env), without=_array(without), defaults=_array(defaults), workspace=workspace,
         )  # fmt: skip
         return cast("AgentObject", found)
+
+    async def budget(
+        self, agent: str, *, limits: Mapping[str, float] | None = None, more: Mapping[str, float] | None = None,
+        clear: bool | None = None,
+    ) -> FamilyBudgetObject:  # fmt: skip
+        """Return the budget of an agent and its descendants, after changing it if asked to (`agent.budget`)."""
+        found = await self.call("agent.budget", agent=agent, limits=_pairs(limits), more=_pairs(more), clear=clear)
+        return cast("FamilyBudgetObject", found)
 
     async def allow(self, agent: str, *hosts: str, remove: Sequence[str] = ()) -> NetworkObject:
         """Put hosts on an agent's allow-list and take others off it (`agent.network`)."""
@@ -430,5 +440,5 @@ def _array(given: Sequence[str] | None) -> list[str] | None:
     return None if given is None else list(given)
 
 
-def _variables(given: Mapping[str, str] | None) -> list[str] | None:
+def _pairs(given: Mapping[str, object] | None) -> list[str] | None:
     return None if given is None else [f"{name}={value}" for name, value in given.items()]

@@ -9,8 +9,7 @@ KINDS = (
     "answer", "unsafe", "unkept", "failed", "stuck", "budget", "merge", "held", "suspended", "working", "waiting",
     "checking", "queued", "idle", "done",
 )  # fmt: skip
-"""Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md. This daemon never sends
-`budget`; it is known so that a newer daemon's agents are sorted rightly."""
+"""Why an agent is shown where it is, the weightiest first: `attention.kind` in docs/protocol.md."""
 COMMANDS = {
     "answer": "answer {name} TEXT",
     "unsafe": "show {name}, then accept {name}",
@@ -18,6 +17,7 @@ COMMANDS = {
     "unkept": "exec {name} git status",
     "failed": "resume {name}, or accept {name}",
     "stuck": "interrupt {name}",
+    "budget": "budget {name}",
     "merge": "merge {name}",
     "unlandable": "send {name} TEXT, or accept {name}",
     "held": "queue",

@@ -27,6 +27,7 @@ METHODS = (
     "agent.accept",
     "agent.rename",
     "agent.set",
+    "agent.budget",
     "agent.forward",
     "agent.setup",
     "agent.diff",

@@ -65,6 +65,27 @@ class TurnCheckObject(TypedDict):
     turn: int | None
 
 
+class BudgetObject(TypedDict):
+    """What an agent and its descendants may use."""
+
+    limits: dict[str, float]
+    used: dict[str, float]
+    left: dict[str, float]
+    state: Literal["ok", "warned", "out"]
+
+
+class MemberBudgetObject(BudgetObject):
+    """The budget of an agent, or what it has used of an ancestor's."""
+
+    agent: str
+
+
+class FamilyBudgetObject(MemberBudgetObject):
+    """An agent's budget, and those of its descendants."""
+
+    members: list[MemberBudgetObject]
+
+
 class _AgentBase(TypedDict):
     """The members of an agent object, but for its turn."""
 
@@ -87,6 +108,7 @@ class _AgentBase(TypedDict):
     activity: ActivityObject | None
     clone: CloneObject | None
     check: TurnCheckObject | None
+    budget: BudgetObject | None
     waits: int
     last: str | None
     tokens: TokensObject

@@ -29,6 +29,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "silence_limit": ("number", False, "seconds that it may print nothing while no tool call is open, 0 for no limit; default: `turns.silence_limit`"),
         "check": ("string", False, "a shell command: the agent's work is done when it succeeds on the files of a turn's end"),
         "retries": ("integer", False, "how often the agent is sent back when the check fails for its work; default 2"),
+        "budget": ("strings", False, "what it may use with its descendants, `KEY=NUMBER`, as `limits` of `agent.budget`"),
         "clone": ("boolean", False, "whether it works in a private clone of its own; default: `agent.workspace` of the configuration, and in place where no clone can be made or a chat is taken over"),
         "branch": ("string", False, "the branch of its clone, which may exist; default: `substrat/NAME`"),
         "base": ("string", False, "the commit that its clone starts at; default: HEAD"),
@@ -127,6 +128,12 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "env": ("strings", False, "variables of its own, `NAME=VALUE`, besides those it has"),
         "without": ("strings", False, "the names of variables that it loses"),
         "workspace": ("string", False, "where the repository is now that its clone is of"),
+    },
+    "agent.budget": {
+        "agent": ("string", True, "the agent's name or id"),
+        "limits": ("strings", False, "limits that it gets, `KEY=NUMBER`: `turns`, `minutes`, `input_tokens`, `output_tokens`, `tool_calls`, and `running`, the turns that may run at once"),
+        "more": ("strings", False, "what is added to its limits, `KEY=NUMBER`"),
+        "clear": ("boolean", False, "whether it has no budget any more; stands alone"),
     },
     "agent.forward": {
         "agent": ("string", True, "the agent's name or id"),

@@ -18,8 +18,8 @@ NETWORKS = ("none", "filtered", "host")
 
 AGENT_FIELDS = (
     "id", "name", "state", "session_id", "workspace", "program", "model", "network", "parent", "created_at", "unread",
-    "turn", "attention", "reason", "family", "priority", "status", "activity", "clone", "check", "waits", "last",
-    "tokens",
+    "turn", "attention", "reason", "family", "priority", "status", "activity", "clone", "check", "budget", "waits",
+    "last", "tokens",
 )  # fmt: skip
 HEARD_AT, TOGETHER = "heard_at", "together"
 """The members that an agent object has only in a list that is asked for them."""

@@ -11,7 +11,7 @@ from substrat.protocol.attention import KINDS
 from tests.support.cases import each
 
 LEVELS = {"answer": "urgent", "unsafe": "urgent", "unkept": "urgent", "failed": "urgent", "stuck": "urgent",
-          "merge": "action", "held": "action", "suspended": "action"}  # fmt: skip
+          "budget": "action", "merge": "action", "held": "action", "suspended": "action"}  # fmt: skip
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_counts_that_take_two_lines_push_no_row_off_the_screen(listed):
     lines = agent_rows.laid_out(agents, Place(0.0, 80, 23))
     assert len(lines) <= 23
     assert max(map(output.width, lines)) <= 80
-    assert " ".join(lines[-2:]).startswith("39 agents: 3 answer, ")
+    assert " ".join(lines[-2:]).startswith("42 agents: 3 answer, ")
 
 
 @each(

@@ -15,7 +15,7 @@ PROGRAMS = Path(sys.executable).parent
 STATUSES = {
     errors.InvalidParams: 2, errors.NotFound: 4, errors.WaitTimedOut: 124, errors.DaemonNotRunning: 3,
     errors.ConnectionLost: 3, errors.ConfigInvalid: 2, errors.UsageError: 2,
-    errors.CloneFailed: 5,
+    errors.CloneFailed: 5, errors.OutOfBudget: 5,
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_without_a_daemon(ctl):
             ("ls", "--tree", "--quiet"),
             "--tree draws whole families: leave the other options than --json out, and give NAMEs",
         ),
-        (("set", "a", "name=b", "model=x"), "name=NEW stands alone: set the other keys by a command of their own"),
+        (("set", "a", "name=b", "model=x"), "name= stands alone: set the other keys by a command of their own"),
         (("set", "a", "name="), "name= has no default: give the agent's new name"),
         (("waits",), "there is no command 'waits': 'ls --tree' says what each agent waits for"),
         (("show",), "show: it takes NAME..., and got none"),
@@ -84,7 +84,7 @@ def test_without_a_daemon(ctl):
         (("exec",), "exec: it takes NAME [-- COMMAND...], and got none"),
         (("exec", "a", "ls", "-l"), "put '--' before words that begin with a dash"),
         (("exec", "a", "--json"), "there is no --json"),
-        (("set", "a", "modle=x"), "'modle' is no key; the keys are name, program, model, "),
+        (("set", "a", "modle=x"), "'modle' is no key; the keys are program, model, network, "),
         (("set", "a", "model"), "'model' is no KEY=VALUE"),
         (("service", "start"), "it takes install or uninstall, not 'start'"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from substrat.cli import output
+from substrat.cli import budgets, output
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = ("time_limit", "silence_limit")
-_KEYS = ("name", "program", "model", "network", "allow", "priority", *_LIMITS, "check", "retries", "env.NAME", "workspace")
-_LATER = ("budget",)
+_ALONE = ("name", "workspace", "budget")
+_KEYS = ("program", "model", "network", "allow", "priority", *_LIMITS, "check", "retries", "env.NAME", *_ALONE)
 _CHOICES = {"network": ("none", "filtered", "host"), "priority": ("high", "normal", "low")}
 
 COMMAND = Command(
@@ -27,6 +27,7 @@ COMMAND = Command(
         "check=COMMAND and retries=N as with 'spawn', env.NAME=VALUE; "
         "name=NEW, alone, gives the agent another name, and moves the refs of its clone below refs/substrat along; while a "
         "turn or a command runs in its sandbox the agent keeps its name, so suspend it first; "
+        "budget=K=N[,K=N], alone, limits what it may use with its descendants ('help budget'); "
         "workspace=DIR, alone, goes on where the repository was moved to that its clone is of; KEY= goes back to the "
         "default, and env.NAME alone takes the variable away. It counts from the next turn on; a running turn is held to a "
         "changed list at once, and keeps its network, so suspend it before you change that. No event and no other command "
@@ -38,7 +39,12 @@ COMMAND = Command(
 def run(arguments: Arguments) -> int:
     """Change the settings and return the exit status."""
     name, *changes = arguments.words
-    wanted = _renaming(changes) or _read(changes)
+    if (given := _alone("budget", changes)) is not None:
+        return _set_budget(arguments, name, given)
+    new = _alone("name", changes)
+    if new == "":
+        raise COMMAND.wrong("name= has no default: give the agent's new name")
+    wanted = _read(changes) if new is None else {"name": new}
     with Connection() as connection:
         method = "agent.rename" if "name" in wanted else "agent.set"
         agent = connection.call_object(method, agent=name, **wanted)
@@ -52,14 +58,23 @@ def run(arguments: Arguments) -> int:
     return 0
 
 
-def _renaming(changes: Sequence[str]) -> dict[str, object]:
-    """Return the parameters of `agent.rename`; {}: the changes are for `agent.set`."""
-    new = [change.removeprefix("name=") for change in changes if change.startswith("name=")]
-    if new and len(changes) > 1:
-        raise COMMAND.wrong("name=NEW stands alone: set the other keys by a command of their own")
-    if new == [""]:
-        raise COMMAND.wrong("name= has no default: give the agent's new name")
-    return {"name": new[0]} if new else {}
+def _alone(key: str, changes: Sequence[str]) -> str | None:
+    """Return the value of a key that stands alone, because a method of its own changes it; None: it isn't there."""
+    found = [change.partition("=")[2] for change in changes if change.startswith(f"{key}=")]
+    if found and len(changes) > 1:
+        raise COMMAND.wrong(f"{key}= stands alone: set the other keys by a command of their own")
+    return found[0] if found else None
+
+
+def _set_budget(arguments: Arguments, name: str, given: str) -> int:
+    with Connection() as connection:
+        wanted: dict[str, object] = {"limits": budgets.limits([given])} if given else {"clear": True}
+        found = connection.call_object("agent.budget", agent=name, **wanted)
+    if arguments.json:
+        output.put_json(found)
+    else:
+        print(f"{output.text_of(found['agent'])}: {budgets.told(found) or 'no budget'}")
+    return 0
 
 
 def _read(changes: Sequence[str]) -> dict[str, object]:
@@ -72,8 +87,6 @@ def _read(changes: Sequence[str]) -> dict[str, object]:
         key, is_given, value = change.partition("=")
         if key.startswith("env."):
             (variables if is_given else without).append(change.removeprefix("env."))
-        elif key in _LATER:
-            raise COMMAND.wrong(f"{key} can't be set yet; the keys are {', '.join(_KEYS)}")
         elif key not in _KEYS or not is_given:
             problem = "is no KEY=VALUE" if key in _KEYS or not is_given else "is no key"
             raise COMMAND.wrong(f"{key!r} {problem}; the keys are {', '.join(_KEYS)}")

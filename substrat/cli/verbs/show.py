@@ -8,7 +8,7 @@ import sys
 import time
 
 from substrat import errors
-from substrat.cli import attention, many, output, waiting
+from substrat.cli import attention, budgets, many, output, waiting
 from substrat.cli.connection import Connection
 from substrat.cli.options import Arguments, Command
 
@@ -99,6 +99,8 @@ def describe(
             yield from _network(network)
     yield from _work(agent)
     yield from _check(agent)
+    if used := budgets.told(agent.get("budget")):
+        yield "budget", used
     yield from _places(agent)
     yield from _without(agent)
     turn = output.turn_of(agent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from substrat.cli import outage, output, turns, wrapping
+from substrat.cli import budgets, outage, output, turns, wrapping
 from substrat.cli.connection import Connection, as_object
 from substrat.cli.options import TIMEOUT, WAIT, Arguments, Command, Option
 from substrat.cli.verbs.sessions import whole_id
@@ -41,6 +41,7 @@ COMMAND = Command(
         Option("--silence-limit", value="S", about="seconds that it may print nothing, but for tool calls; 0: no limit"),
         Option("--check", value="CMD", about="its work is done when this shell command succeeds on the files it leaves"),
         Option("--retries", value="N", about="how often it is sent back when the check fails; default 2"),
+        Option("--budget", value="K=N[,K=N]", about="what it and its descendants may use: turns=40 ('help budget')"),
         Option("--prompt-file", value="F", about="read the prompt from a file, '-' is standard input"),
         WAIT,
         TIMEOUT,
@@ -86,6 +87,7 @@ def run(arguments: Arguments) -> int:
             "silence_limit": arguments.seconds("silence-limit"),
             "check": arguments.value("check"),
             "retries": arguments.whole("retries"),
+            "budget": budgets.limits(arguments.values("budget")),
             "prompt": prompt,
             "session": session,
             "restore": arguments.value("restore"),

@@ -8,6 +8,13 @@ import { cut, moment, oneLine, plural, tokens, visible, withLocalTimes } from ".
 const MOST_LINES = 400; // of a patch, at first
 export const MOST_BARS = 60; // turns in the plot
 
+function budgetOf({ limits, used }) {
+  const parts = Object.entries(limits).map(([key, limit]) =>
+    key === "running" ? `${limit} running at once` : `${Math.round((used[key] ?? 0) * 100) / 100} of ${limit} ${key.replace("_", " ")}`,
+  );
+  return parts.join(", ");
+}
+
 export function renderFacts(list, agent) {
   const work = agent.clone,
     turn = agent.turn,
@@ -36,6 +43,7 @@ export function renderFacts(list, agent) {
       work && `${work.work?.text ?? "nothing yet"}${work.behind ? ` · ${work.behind} behind` : ""}`,
     ],
     ["check", agent.check && `${agent.check.state}: ${oneLine(agent.check.text || agent.check.command)}`],
+    ["budget", agent.budget && budgetOf(agent.budget)],
     ["program", agent.program],
     ["model", agent.model],
     ["network", agent.network],

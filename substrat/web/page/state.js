@@ -27,6 +27,7 @@ export const COMMANDS = {
   unkept: "exec NAME git status",
   failed: "resume NAME, or accept NAME",
   stuck: "interrupt NAME",
+  budget: "budget NAME",
   merge: "merge NAME",
   unlandable: "send NAME TEXT, or accept NAME",
   held: "queue",
@@ -34,7 +35,7 @@ export const COMMANDS = {
 };
 
 export const WARNS =
-  /^(network:denied|question:asked|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|check:failed|clone:(not|conflict|setup-failed)|workspace:(touched|un|hidden))/;
+  /^(network:denied|question:asked|budget:(warned|out)|turn:(waiting|retry|home|fills|output|ran)|state:|session:|mcp:|message:refused|gate:held|check:failed|clone:(not|conflict|setup-failed)|workspace:(touched|un|hidden))/;
 
 const STILL = ["failed", "suspended"]; // states that are told also where they are a lead's to settle
 
