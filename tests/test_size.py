@@ -47,13 +47,12 @@ ROOMS: dict[str, int] = {
     "substrat/standin": 1960,
     "substrat/web": 1160,
     "substrat/web/page": 2490,
-    "tests": 55050,
+    "tests": 55150,
 }
 """The most lines of code of each room."""
 LONGEST_FILE = 480
 LONG_FILES: dict[str, int] = {
     "tests/core/programs/cursor/test_dialects.py": 489,
-    "tests/model/reference.py": 484,
     "tests/model/test_daemon.py": 523,
     "tests/systemd/conftest.py": 495,
 }

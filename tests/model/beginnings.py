@@ -3,7 +3,18 @@
 FAMILY = [("spawn prompt", 0, None), ("spawn child", 0, None), ("spawn child", 1, None)]
 """Steps: a rule with its kind, the place of the agent in the list, and those it needs or waits for."""
 CHECKED = [("spawn prompt", 0, None), ("spawn checked", 0, None), ("turn result", 1, None)]
+CALLED = [
+    ("spawn prompt", 0, None), ("request budget tool_calls", 0, None), ("spawn child", 0, None), ("turn begin", 0, None),
+    ("turn begin", 1, None), ("turn act", 1, None),
+]  # fmt: skip
+"""A family's tool calls are used up, so its two turns are being stopped."""
+TURNED = [
+    ("spawn prompt", 0, None), ("request budget turns", 0, None), ("spawn child", 0, None), ("turn result", 1, None),
+    ("request send with a prompt", 1, None),
+]  # fmt: skip
+"""A family's turns are used up, and a child waits for one."""
 BEGINNINGS = [
+    CALLED, [*CALLED, ("turn exit", 1, None)], TURNED,
     [], FAMILY, [*FAMILY, ("wait any", 1, [2]), ("wait all", 0, [1])],
     [*FAMILY, ("turn ask", 1, None), ("wait all", 0, None)],
     [*FAMILY, ("wait all", 1, [2]), ("spawn child", 0, [1])],

@@ -2,6 +2,7 @@
 
 # mypy: disable-error-code="attr-defined"
 
+from tests.model.admission import PAUSES
 from tests.model.records import Item
 
 
@@ -20,7 +21,7 @@ class Checks:
     def turn_over(self, agent, stopping):
         """Have the work of a turn that has succeeded checked: not while the agent waits, nor if it was stopped."""
         number, before, failures = agent.judged
-        if agent.turn.outcome == "interrupted" and agent.turn.stop != "suspend" and before == "again":
+        if agent.turn.outcome == "interrupted" and agent.turn.stop not in PAUSES and before == "again":
             agent.judged = (number, "stopped", failures)
         if agent.turn.outcome == "success" and agent.turn.completed == "failed":
             agent.judged = (0, "passed", 0)

@@ -1,5 +1,6 @@
 """What the model knows of items, turns, agents and waits, and how it refuses."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 
@@ -79,6 +80,8 @@ class Agent:
     needs: list = field(default_factory=list, repr=False)  # the agents that must succeed before its first turn
     retries: int | None = None  # how often it is sent back when its check fails; None: it has no check
     judged: tuple = (0, "passed", 0)  # the turn whose work was checked last, how that stands, how often it failed in a row
+    limits: dict = field(default_factory=dict)  # of its budget: how many turns and tool calls it has
+    used: Counter = field(default_factory=Counter)  # of these, by itself and all below it
     ends: list = field(default_factory=list)  # how its turns ended, without those that were tried again
 
     def sees(self):

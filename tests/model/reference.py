@@ -12,6 +12,7 @@ their earlier turns.
 import copy
 from itertools import takewhile
 
+from tests.model.admission import PAUSES, Admission
 from tests.model.checks import Checks
 from tests.model.records import Agent, Item, Refusal, Turn
 from tests.model.reports import Reports
@@ -21,7 +22,7 @@ STOPPING = {"suspend": "suspended", "interrupt": None, "end": "ended"}
 """Where an agent goes when its turn was stopped; None: on with what waits for it."""
 
 
-class World(Checks, Reports, Waits):
+class World(Admission, Checks, Reports, Waits):
     """All agents of one daemon.
 
     Args:
@@ -205,7 +206,7 @@ class World(Checks, Reports, Waits):
             tokens, quoted = ((token,), False) if token is not None else ((), False)
             if self.left_unfinished(agent):
                 asker = next((item.sender for item in agent.turn.tasks), None)
-                if token is None:
+                if token is None and not self.goes_on_already(agent):
                     # A continuation that the agent never heard is said again as it was.
                     quoted = agent.turn.knows or any(item.quoted for item in agent.turn.items)
                     tokens = tuple(agent.turn.tokens)
@@ -227,7 +228,7 @@ class World(Checks, Reports, Waits):
 
     def say_again(self, agent):
         """Give an agent that a message wakes the task of its last turn again, if it never heard that one."""
-        if agent.turn is None or agent.turn.knows or not self.left_unfinished(agent):
+        if agent.turn is None or agent.turn.knows or not self.left_unfinished(agent) or self.goes_on_already(agent):
             return False
         asker = next((item.sender for item in agent.turn.tasks), None)
         quoted = any(item.quoted for item in agent.turn.items)
@@ -239,7 +240,7 @@ class World(Checks, Reports, Waits):
         turn = agent.turn
         if turn is None or turn.outcome == "success" or not turn.items:
             return False
-        if turn.stop == "suspend":
+        if turn.stop in PAUSES:
             return True
         # A prompt that failed before the agent's eyes is forgotten as soon as something newer waits.
         return turn.outcome != "interrupted" and not (turn.knows and agent.unread)
@@ -300,6 +301,9 @@ class World(Checks, Reports, Waits):
         """The agent has called a tool, which can't be called back."""
         self.commit()
         self.agents[name].turn.acted = True
+        self.spend(self.agents[name], "tool_calls")
+        if self.is_out(self.agents[name], "tool_calls"):
+            self.begin_turns()
 
     def completes(self, name, status, token):
         """The agent gives its result, and calls its work succeeded or failed."""
@@ -335,6 +339,8 @@ class World(Checks, Reports, Waits):
             agent.given = [item for item in agent.given if item not in turn.items]
             turn.items, turn.unsettled = [], True
             agent.state, agent.retry, agent.tries = "queued", True, agent.tries + 1
+        elif turn.stop == "budget" and turn.outcome != "success" and stopping is None:
+            self.pause(agent)
         else:
             agent.tries = 0
             agent.ends.append((turn.outcome, how if turn.outcome == "error" else None))
@@ -437,31 +443,6 @@ class World(Checks, Reports, Waits):
     @property
     def running(self):
         return [agent for agent in self.agents.values() if agent.state == "running"]
-
-    def begin_turns(self):
-        """Let agents that wait begin, as many as there is room for.
-
-        First one of the family whose last turn began longest ago; in it the one that has waited longest.
-        """
-        while len(self.running) < self.room:
-            queued = [agent for agent in self.agents.values() if agent.state == "queued"]
-            ready = [agent for agent in queued if not agent.retry and not agent.needs and not agent.checking]
-            if not ready:
-                return
-            try:
-                self.commit()
-            except Refusal:
-                return  # it stays queued, the next change tries again
-            self.begin(min(ready, key=lambda agent: (self.last_of_family(agent), self.waits_since(agent))))
-
-    def root(self, agent):
-        return self.lineage(agent)[-1].name
-
-    def last_of_family(self, agent):
-        return max(other.begun for other in self.agents.values() if self.root(other) == self.root(agent))
-
-    def waits_since(self, agent):
-        return min(item.number for item in agent.inbox if item.starts_turn)
 
     def begin(self, agent):
         items = sorted(agent.inbox, key=lambda item: item.rank)

@@ -2,6 +2,8 @@
 
 # mypy: disable-error-code="attr-defined"
 
+from tests.model.admission import PAUSES
+
 GATHERED = {"starts_turn": False, "gathered": True}
 """What is told of the end of a child's task."""
 
@@ -22,7 +24,7 @@ class Reports:
             turn.unsettled = True
             return
         turn.unsettled = asks
-        if turn.stop == "suspend" and turn.outcome == "interrupted":
+        if turn.stop in PAUSES and turn.outcome == "interrupted":
             return
         told = set()
         requests = [item for item in child.given if item.awaited]

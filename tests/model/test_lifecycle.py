@@ -17,10 +17,11 @@ from substrat.core.programs.table import CURSOR
 from substrat.core.workspaces import checks
 from substrat.daemon.agents.due import end_due
 from substrat.daemon.agents.inbox import Inbox, Question
+from substrat.daemon.families.budgets import Wish
 from substrat.daemon.families.messages import Messages
 from substrat.errors import LimitReached, SubstratError
 from tests.daemon.conftest import AgentsFixture
-from tests.model.beginnings import BEGINNINGS, CHECKED, FAMILY, FOUND
+from tests.model.beginnings import BEGINNINGS, CALLED, CHECKED, FAMILY, FOUND, TURNED
 from tests.model.conftest import DEEP, Clock, Countdown, tokens_in
 from tests.model.records import Refusal
 from tests.model.reference import World
@@ -32,7 +33,8 @@ QUOTED = "You were stopped in the middle"
 
 REQUESTS = [
     "send with a prompt", "send with a prompt", "suspend", "suspend", "resume", "resume", "resume with a prompt",
-    "interrupt", "end", "end family", "remove", "answer", "dismiss", "take back",
+    "interrupt", "end", "end family", "remove", "answer", "dismiss", "take back", "budget turns", "budget tool_calls",
+    "budget none",
 ]  # fmt: skip
 TURNS = [
     "begin", "begin", "begin", "act", "time is up", "inbox", "ask", "ask", "complete", "complete", "result", "result",
@@ -76,6 +78,8 @@ class Lifecycle(RuleBasedStateMachine):
         self.commits, self.dies = None, False
         while self.world.questions:
             self.operator(index=0, kind="dismiss")
+        for name in [agent.name for agent in self.world.agents.values() if agent.limits]:
+            self.budget(name, "none")
         while {agent.state for agent in self.world.agents.values()} - {"idle", "ended"}:
             for index, name in enumerate(sorted(self.world.agents)):
                 # An agent that this one needs may have been interrupted: then a person must decide.
@@ -109,13 +113,17 @@ class Lifecycle(RuleBasedStateMachine):
             self.dies = False
             self.restart()
             return
-        before = len(self.world.beginnings), len(self.world.waits)
+        before = self.happened()
         self.world.begin_turns()
         self.world.end_due()
-        if (len(self.world.beginnings), len(self.world.waits)) != before:
+        if self.happened() != before:
             # An agent waits only because the disk was full. No other event may ever come, so the daemon must look again.
             assert len(self.agents.runner.admissions) > admissions
             self.ring()
+
+    def happened(self):
+        stopped = sum(agent.turn.stop is not None for agent in self.world.running)
+        return len(self.world.beginnings), len(self.world.waits), stopped
 
     def answer_of(self, request):
         try:
@@ -162,8 +170,15 @@ class Lifecycle(RuleBasedStateMachine):
         self.world.begin_turns()
         self.world.end_due()
         stopping = sorted(agent.turn.stop for agent in self.world.running if agent.turn.stop is not None)
-        words = {"suspend": "suspended", "interrupt": "interrupted", "end": "ended", "time limit": "time limit of 5 s"}
-        assert sorted(str(reason) for _, reason in self.agents.runner.stopped) == sorted(words[stop] for stop in stopping)
+        words = {
+            "suspend": "suspended",
+            "interrupt": "interrupted",
+            "end": "ended",
+            "budget": "budget",
+            "time limit": "time limit of 5 s",
+        }
+        told = (str(reason).partition(":")[0] for _, reason in self.agents.runner.stopped)
+        assert sorted(told) == sorted(words[stop] for stop in stopping)
 
     def running_in_order(self):
         """Return the agents whose turns a new daemon takes up, in the order of `ls`."""
@@ -218,6 +233,9 @@ class Lifecycle(RuleBasedStateMachine):
         if kind in {"answer", "dismiss", "take back"}:
             self.operator(kind, index)
             return
+        if kind.startswith("budget "):
+            self.budget(self.pick(index), kind.removeprefix("budget "))
+            return
         kind, _, prompt = kind.replace("end family", "end_family").partition(" with ")
         name = self.pick(index)
         given = [self.token()] if prompt else [None] if kind == "resume" else []
@@ -227,6 +245,10 @@ class Lifecycle(RuleBasedStateMachine):
         )
         if name not in self.world.agents:
             self.gone.add(gone)
+
+    def budget(self, name, key):
+        wish = Wish(clear=True) if key == "none" else Wish(more={key: 1.0})
+        self.do(lambda: self.agents.families.budgets.change(name, wish, "ctl"), lambda: self.world.budget(name, key))
 
     def operator(self, kind, index):
         inbox, questions, name = Inbox(self.agents.registry), len(self.world.questions), self.pick(index)
@@ -428,6 +450,20 @@ def test_checks_in_a_walk():
     for stop in ("interrupt", "end", "remove", "suspend"):
         walked([*CHECKED, (f"request {stop}", 1, None)])
         walked([*CHECKED[:2], ("wait all", 0, [1]), *CHECKED[2:], (f"request {stop}", 1, None)])
+
+
+def test_budgets_in_a_walk():
+    """Stopped turns are gone on with once, when there is more; turns of children count, and wait likewise."""
+    stopped = [*CALLED, ("turn exit", 1, None), ("turn exit", 0, None)]
+    more = ("request budget tool_calls", 0, None)
+    walked([*stopped, more, ("turn begin", 0, None), ("turn result", 0, None), ("turn result", 0, None)])
+    walked([*stopped, ("request suspend", 1, None), ("request resume", 1, None), more, ("turn begin", 1, None)])
+    walked([*stopped, ("restart", 0, None), ("request end", 1, None), more])
+    walked([*CALLED, ("restart", 0, None), ("turn gone", 1, None), more])
+    walked([*CALLED, ("turn result", 1, None), ("request suspend", 0, None), ("turn exit", 0, None), more])
+    for step in ("budget turns", "budget none", "suspend", "end family", "interrupt"):
+        walked([*TURNED, (f"request {step}", 0, None), ("turn result", 0, None)])
+    walked([*TURNED, ("turn result", 0, None), ("request remove", 0, None)])
 
 
 def walked(steps):

@@ -8,8 +8,8 @@ import pytest
 
 AGENT = [
     "id", "name", "state", "session_id", "workspace", "program", "model", "network", "parent", "created_at", "unread",
-    "turn", "attention", "reason", "family", "priority", "status", "activity", "clone", "check", "waits", "last",
-    "tokens",
+    "turn", "attention", "reason", "family", "priority", "status", "activity", "clone", "check", "budget", "waits",
+    "last", "tokens",
 ]  # fmt: skip
 TURN = ["id", "number", "outcome", "started_at", "ended_at", "exit_code", "result", "usage", "error"]
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
@@ -30,7 +30,8 @@ def test_an_agent_without_a_prompt_is_idle_and_has_no_turn(running):
         "program": "cursor", "model": agent["model"], "network": "filtered", "parent": None,
         "created_at": agent["created_at"], "unread": 0,
         "turn": None, "attention": agent["attention"], "reason": None, "family": agent["id"],
-        "priority": "normal", "status": None, "activity": None, "clone": None, "check": None, "waits": 0, "last": None,
+        "priority": "normal", "status": None, "activity": None, "clone": None, "check": None, "budget": None, "waits": 0,
+        "last": None,
         "tokens": {"input": 0, "output": 0},
     }  # fmt: skip
     assert agent["attention"] == {

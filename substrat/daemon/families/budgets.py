@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("substrat.budgets")
 
+_TOLD = {Standing.OK: "budget:changed", Standing.WARNED: "budget:warned", Standing.OUT: "budget:out"}
 _AGAIN_S = 5.0
 """Seconds until turns are stopped once more, where the disk had no room to note it."""
 
@@ -220,4 +221,4 @@ class Budgets:
 def _tell(change: Change, owner: Agent, spent: Budget) -> None:
     text = f"{budget.of_all(spent)} of its budget are used"
     data = {"limits": spent.limits, "used": spent.used}
-    change.record(DaemonEvent(owner.id, None, f"budget:{spent.told}", text, data))
+    change.record(DaemonEvent(owner.id, None, _TOLD[spent.told], text, data))
