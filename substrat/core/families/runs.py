@@ -1,0 +1,336 @@
+"""Decides how a family from a file goes on: which agent starts next, and how the run stands. Pure.
+
+An example: the file has an author and a reviewer that needs author, and author is the lead. The run starts author, and when
+that has succeeded reviewer as its child, whose clone so begins at author's commits. When both are at rest and have
+succeeded, so has the run. If author fails, the run has failed; with `on_fail = "ask"` it waits until a person has settled
+that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from substrat.core.agents import result_schema
+from substrat.core.agents.turn_check import RETRIES
+from substrat.core.netfilter.names import AllowList
+from substrat.core.programs.table import named
+from substrat.core.workspaces.clones import ref_problem
+from substrat.errors import InvalidParams
+from substrat.names import is_agent_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+PLACES = ("clone", "in-place", "share", "scratch")
+NETWORKS = ("none", "filtered", "host")
+MOST_MEMBERS = 256
+MOST_RETRIES = 100
+LONGEST_S = 1_000_000_000
+"""Seconds of a limit, 31 years."""
+_LONGEST_CHECK = 10_000
+
+
+class OnFail(StrEnum):
+    """What an agent's failure means for the others."""
+
+    STOP = "stop"
+    """No further agent starts, and the run has failed."""
+    CONTINUE = "continue"
+    """They go on as after a success."""
+    ASK = "ask"
+    """Those that need it wait until a person has let it go on, or has accepted the failure, which counts as a success."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An agent of a family, as its file describes it.
+
+    Args:
+        name: its name in the file; its agent is called `FAMILY.NAME`.
+        prompt: its task.
+        instructions: rules that it sees in each of its turns.
+        check: the command that says whether its work is done.
+        retries: how often it is sent back when the check fails.
+        on_fail: what its failure means for the others.
+        needs: the names of members that must succeed before it is started.
+        program: its agent program; None: the lead's, or as configured. Likewise the model and the network.
+        model: its model.
+        network: its network.
+        allow: the hosts that its `filtered` network lets through; None: all that the lead's does, or as configured.
+        budget: what it may use with its descendants.
+        time_limit: the seconds that a turn of it may take; None: as configured.
+        result_schema: the JSON schema that its result must fit, as JSON.
+    """
+
+    name: str
+    prompt: str
+    instructions: str = ""
+    check: str | None = None
+    retries: int = RETRIES
+    on_fail: OnFail = OnFail.STOP
+    needs: tuple[str, ...] = ()
+    program: str | None = None
+    model: str | None = None
+    network: str | None = None
+    allow: tuple[str, ...] | None = None
+    budget: dict[str, float] = field(default_factory=dict, hash=False)
+    time_limit: float | None = None
+    result_schema: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A family, as its file describes it.
+
+    Args:
+        name: its name.
+        members: its agents, in the file's order.
+        lead: the member that is the others' parent; None: each is by itself.
+        place: where they work, of `PLACES`, of which `in-place` and `share` are the same; None: as with `spawn`.
+        budget: what they may use together: the lead's budget.
+        timeout: the seconds after which the run is over; None: it has no limit.
+        variables: environment variables of all of them, with the values that the file's prompts were filled with.
+    """
+
+    name: str
+    members: tuple[Member, ...]
+    lead: str | None = None
+    place: str | None = None
+    budget: dict[str, float] = field(default_factory=dict, hash=False)
+    timeout: float | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+class RunOutcome(StrEnum):
+    """How a run stands that doesn't go on by itself."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    NEEDS_YOU = "needs-you"
+    OUT_OF_BUDGET = "out-of-budget"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A family that was started from a file.
+
+    Args:
+        name: its family's name, which no other run has: the plan's, or with a number.
+        file: the file's path.
+        workspace: the directory that the family works on.
+        plan: what the file said, with all variables filled in.
+        by: who started it (`records.BY_OPERATOR`).
+        started_at: when, in seconds since the epoch.
+        agents: the ids of the agents that were started, by their members' names.
+        ended_at: when it was over; None: it isn't.
+        outcome: how it ended; None: it hasn't.
+        why: a sentence about its failure, where no agent's own says it.
+        result: what came of it, once it is over.
+        standings: how its members stood then, by name.
+    """
+
+    name: str
+    file: str
+    workspace: str
+    plan: Plan
+    by: str
+    started_at: float
+    agents: dict[str, str] = field(default_factory=dict, hash=False)
+    ended_at: float | None = None
+    outcome: RunOutcome | None = None
+    why: str | None = None
+    result: str = ""
+    standings: dict[str, str] = field(default_factory=dict, hash=False)
+
+
+class Standing(StrEnum):
+    """How an agent of a run stands."""
+
+    WORKING = "working"
+    SUCCEEDED = "succeeded"
+    """Also one that has failed where its `on_fail` lets the others go on."""
+    FAILED = "failed"
+    NEEDS_YOU = "needs-you"
+    """Only a person lets it go on: it asks or waits for one that does, has failed with `on_fail = "ask"`, was suspended."""
+    OUT_OF_BUDGET = "out-of-budget"
+
+
+class Start(NamedTuple):
+    """A member is to be started."""
+
+    member: Member
+
+
+class End(NamedTuple):
+    """The run is over."""
+
+    outcome: RunOutcome
+    why: str | None = None
+
+
+def next_step(run: Run, standings: Mapping[str, Standing], now: float) -> Start | End | None:
+    """Decide what to do about a run that isn't over; None: nothing for now.
+
+    Args:
+        run: the run.
+        standings: how the members stand whose agents were started.
+        now: the time, in seconds since the epoch.
+    """
+    plan, outcome = run.plan, outcome_of(run, standings)
+    if outcome in {RunOutcome.SUCCEEDED, RunOutcome.FAILED}:
+        return End(outcome)
+    if plan.timeout is not None and now >= run.started_at + plan.timeout:
+        return End(RunOutcome.TIMEOUT, f"it wasn't done after {plan.timeout:g} s, so its agents were suspended")
+    if Standing.FAILED not in standings.values():
+        done = {name for name, standing in standings.items() if standing is Standing.SUCCEEDED}
+        left = (member for member in ordered(plan) if member.name not in run.agents)
+        ready = (
+            member for member in left if done.issuperset(member.needs) and plan.lead in {None, member.name, *run.agents}
+        )
+        if (member := next(ready, None)) is not None:
+            return Start(member)
+    return None
+
+
+def standing_of(met: bool | None, on_fail: OnFail, *, is_accepted: bool) -> Standing:
+    """Return how an agent at rest stands.
+
+    Args:
+        met: whether it has succeeded; None: that isn't decided, because a person has suspended or interrupted it.
+        on_fail: what its failure means.
+        is_accepted: whether a person has accepted its failure.
+    """
+    if met is None:
+        return Standing.NEEDS_YOU
+    if met or on_fail is OnFail.CONTINUE:
+        return Standing.SUCCEEDED
+    if on_fail is OnFail.ASK:
+        return Standing.SUCCEEDED if is_accepted else Standing.NEEDS_YOU
+    return Standing.FAILED
+
+
+def outcome_of(run: Run, standings: Mapping[str, Standing]) -> RunOutcome | None:
+    """Return how a run stands; None: it goes on by itself."""
+    found = set(standings.values())
+    if Standing.WORKING in found:
+        return None
+    if Standing.FAILED in found:
+        return RunOutcome.FAILED
+    if Standing.NEEDS_YOU in found:
+        return RunOutcome.NEEDS_YOU
+    if Standing.OUT_OF_BUDGET in found:
+        return RunOutcome.OUT_OF_BUDGET
+    return RunOutcome.SUCCEEDED if len(standings) == len(run.plan.members) else None
+
+
+def ordered(plan: Plan) -> list[Member]:
+    """Return the members in the order in which they start: the lead, then each after those that it needs."""
+    left = sorted(plan.members, key=lambda member: member.name != plan.lead)
+    found: list[Member] = []
+    while left:
+        known = {member.name for member in found}
+        ready = [member for member in left if known.issuperset(member.needs)]
+        if not ready:
+            raise InvalidParams(f"agents.{left[0].name}.needs: {_circle(left)} need each other: one has to begin")
+        found.append(ready[0])
+        left.remove(ready[0])
+    return found
+
+
+def _circle(members: Sequence[Member]) -> str:
+    """Name the members of a circle of needs; each of those given needs another one of them."""
+    needs = {member.name: member.needs for member in members}
+    path = [members[0].name]
+    while (following := next(name for name in needs[path[-1]] if name in needs)) not in path:
+        path.append(following)
+    return " and ".join(path[path.index(following) :])
+
+
+def checked(plan: Plan) -> Plan:
+    """Return a plan, or raise `InvalidParams` if no family can be so."""
+    names = [member.name for member in plan.members]
+    if plan.timeout is not None and not 0 < plan.timeout <= LONGEST_S:
+        raise InvalidParams(f"timeout: can be a number up to {LONGEST_S}")
+    if not 1 <= len(names) <= MOST_MEMBERS:
+        raise InvalidParams(f"a family has 1 to {MOST_MEMBERS} agents, not {len(names)}")
+    for key, name in (("name", plan.name), *((f"agents.{name}", f"{plan.name}-999.{name}") for name in names)):
+        if not is_agent_name(name):
+            raise InvalidParams(f"{key}: {name!r} can't be a name: letters, digits, '.', '_' and '-', 64 at most")
+    if plan.lead is not None and plan.lead not in names:
+        raise InvalidParams(f"lead: there is no agent {plan.lead!r}; there are {', '.join(names)}")
+    if plan.place is not None and plan.place not in PLACES:
+        raise InvalidParams(f"workspace: can be {', '.join(PLACES)}, not {plan.place!r}")
+    if plan.budget and plan.lead is None:
+        raise InvalidParams("budget: a family's is its lead's, so name a lead, or give each agent a budget of its own")
+    for member in plan.members:
+        _check(member, plan.name)
+        if sum(member.name.lower() == name.lower() for name in names) > 1:
+            raise InvalidParams(f"agents.{member.name}: two agents have this name: capitals don't tell them apart")
+        if (unknown := next((name for name in member.needs if name not in names or name == member.name), None)) is not None:
+            raise InvalidParams(f"agents.{member.name}.needs: there is no other agent {unknown!r}")
+        if member.name == plan.lead and member.needs:
+            raise InvalidParams(f"agents.{member.name}.needs: the lead starts the others, so it can need none of them")
+        if member.name == plan.lead and member.budget and plan.budget:
+            raise InvalidParams(f"agents.{member.name}.budget: the lead's is the family's: leave one of them out")
+    ordered(plan)
+    return plan
+
+
+def _check(member: Member, family: str) -> None:
+    """Raise `InvalidParams` for a member that no agent can be, as `spawn` would; what depends on this machine aside."""
+    where = f"agents.{member.name}"
+    if (problem := ref_problem(f"{family}.{member.name}")) is not None:
+        raise InvalidParams(f"{where}: {problem}")
+    if not member.prompt.strip() or "\0" in member.prompt + member.instructions:
+        raise InvalidParams(f"{where}.prompt: can't be empty, and neither it nor the role can have a NUL")
+    if member.check is not None and not (1 <= len(member.check) <= _LONGEST_CHECK and "\0" not in member.check):
+        raise InvalidParams(f"{where}.check: can have 1 to {_LONGEST_CHECK} characters, without NUL")
+    if not 0 <= member.retries <= MOST_RETRIES:
+        raise InvalidParams(f"{where}.on_fail: an agent can be sent back up to {MOST_RETRIES} times")
+    if member.time_limit is not None and not 0 < member.time_limit <= LONGEST_S:
+        raise InvalidParams(f"{where}.time_limit: can be a number up to {LONGEST_S}")
+    _check_network(where, member)
+    try:
+        named(member.program or "cursor")
+    except InvalidParams as unknown:
+        raise InvalidParams(f"{where}.program: {unknown.message}") from None
+    if member.result_schema is not None and (said := _problem_of(member.result_schema)) is not None:
+        raise InvalidParams(f"{where}.result_schema: {said}")
+
+
+def _check_network(where: str, member: Member) -> None:
+    if member.network not in {None, *NETWORKS}:
+        raise InvalidParams(f"{where}.network: can be {', '.join(NETWORKS)}, not {member.network!r}")
+    if member.allow is not None and member.network not in {None, "filtered"}:
+        raise InvalidParams(f"{where}.allow: the network {member.network} has no list of what it allows")
+    try:
+        AllowList.asked_for(member.allow or ())
+    except ValueError as problem:
+        raise InvalidParams(f"{where}.allow: {problem}") from None
+
+
+def _problem_of(schema: str) -> str | None:
+    try:
+        return result_schema.problem(json.loads(schema))
+    except ValueError:
+        return "the schema is no JSON"
+
+
+def most_turns(plan: Plan) -> int:
+    """Return how many turns a run can take by its file: a task's, each retry's, and one a child's report."""
+    own = sum(1 + (member.retries if member.check is not None else 0) for member in plan.members)
+    reports = len(plan.members) - 1 if plan.lead is not None else 0
+    return int(min(own + reports, plan.budget.get("turns", own + reports)))
+
+
+def name_after(wanted: str, taken: Collection[str]) -> str:
+    """Return a run's name: the family's, or with the first number that is free: `review`, `review-2`."""
+    number = 2
+    found = wanted
+    while found in taken:
+        found, number = f"{wanted}-{number}", number + 1
+    return found
