@@ -1,0 +1,127 @@
+"""Families are read from files as people write them, and what can't be is named with its line."""
+
+import pytest
+
+from substrat.core.families import family_file, runs
+from substrat.core.families.runs import OnFail
+from substrat.errors import InvalidParams
+
+WHOLE = """\
+[family]
+name = "review"
+lead = "author"
+workspace = "clone"
+budget = { turns = 40, minutes = 1.5 }
+timeout = 60
+[vars]
+task = "Make the tests pass."
+most = 3
+[agents.author]
+prompt = "{{task}} {{ most }} times, for {{agent.reviewer}}"
+check = "make test # {{task}}"
+on_fail = "retry 3"
+[agents."reviewer"]
+prompt = "Look."
+role = "r.md"
+needs = ["author"]
+network = "none"
+budget = { tool_calls = 9 }
+result_schema = { type = "object" }
+"""
+ROLE = "---\nname: reviewer\nmodel: 'opus'\n---\n\nBe strict.\n"
+
+
+def read(text, role=ROLE, **given):
+    return family_file.read(text, given, lambda _: role)
+
+
+def test_a_whole_file():
+    plan = read(WHOLE, task="Fix it.")
+    author, reviewer = plan.members
+    assert (plan.name, plan.lead, plan.place, plan.timeout) == ("review", "author", "clone", 60)
+    assert (plan.budget, plan.variables) == ({"turns": 40.0, "minutes": 1.5}, (("MOST", "3"), ("TASK", "Fix it.")))
+    assert family_file.with_names(author.prompt, "review-2") == "Fix it. 3 times, for review-2.reviewer"
+    assert (author.check, author.retries, author.on_fail) == ("make test # {{task}}", 3, OnFail.STOP)
+    assert (reviewer.instructions, reviewer.model, reviewer.needs) == ("Be strict.", "opus", ("author",))
+    assert (reviewer.network, reviewer.budget) == ("none", {"tool_calls": 9.0})
+    assert reviewer.result_schema == '{"type": "object"}'
+
+
+def test_what_counts_where_the_file_says_nothing():
+    (one,) = read('[agents.a]\nprompt = "x"\ncheck = "true"\n').members
+    assert (one.retries, one.on_fail, one.model, one.network) == (2, OnFail.STOP, None, None)
+    (one,) = read('[agents.a]\nprompt = "x"\ncheck = "true"\non_fail = "ask"\n').members
+    assert (one.retries, one.on_fail) == (0, OnFail.ASK)
+
+
+def test_roles_of_both_programs():
+    roles = {
+        ("---\nmodel: inherit\ndescription: d\n---\nText", False): ("Text", None),
+        ("Only text\n---\n", False): ("Only text\n---", None),
+        ('model = "gpt-5"\ndeveloper_instructions = "Text"', True): ("Text", "gpt-5"),
+    }
+    for (text, is_toml), (words, model) in roles.items():
+        assert family_file.role_of(text, is_toml=is_toml) == (words, model)
+
+
+WRONG = {
+    "x = 1": "line 1: x: is unknown; there are family, vars, agents",
+    "[family]\n\nfoo = 1\n[agents.a]\nprompt='x'": "line 3: family.foo: is unknown",
+    "[family]\nlead = 'q'\n[agents.a]\nprompt='x'": "line 2: family.lead: there is no agent 'q'; there are a",
+    "[family]\nworkspace='tree'\n[agents.a]\nprompt='x'": "line 2: family.workspace: can be clone, in-place",
+    "[family]\nbudget={turns=1}\n[agents.a]\nprompt='x'": "line 2: family.budget: a family's is its lead's",
+    "[family]\nlead='a'\nbudget={usd=1}\n[agents.a]\nprompt='x'": "line 3: family.budget: a budget has no 'usd'",
+    "[family]\nname='a b'\n[agents.a]\nprompt='x'": "line 2: family.name: 'a b' can't be a",
+    "[agents.'a b']\nprompt='x'": "line 1: agents.a b: 'family-999.a b' can't be a name",
+    "[family]\ntimeout = 0\n[agents.a]\nprompt='x'": "line 2: family.timeout: is a number above 0",
+    "[vars]\nx = []\n[agents.a]\nprompt='x'": "line 2: vars.x: is a text or a number",
+    "[vars]\nPath = 'x'\n[agents.a]\nprompt='x'": "line 2: vars.Path: would take the place of $PATH",
+    "[vars]\nhome = 'x'\n[agents.a]\nprompt='x'": "line 1: vars: HOME is set by Substrat itself",
+    "[family]\nname='a'": "line 1: agents: there is no agent",
+    "agents.a = 1": "line 1: agents.a: is a table of its own",
+    "[agents.a]\nrole='r'": "line 1: agents.a.prompt: is missing",
+    "[agents.a]\nprompt = 7": "line 2: agents.a.prompt: is a text",
+    "[agents.a]\nprompt = '''\n{{task}}'''": "line 2: agents.a.prompt: {{task}} is unknown: set it below [vars]",
+    "[agents.a]\nprompt = '{{agent.b}}'": "line 2: agents.a.prompt: {{agent.b}} is unknown",
+    "[agents.a]\nprompt='x'\non_fail='retry 2'": "line 3: agents.a.on_fail: 'retry N' sends the agent back for its check",
+    "[agents.a]\nprompt='x'\non_fail='loop'": "line 3: agents.a.on_fail: can be 'retry N', ask, continue or stop",
+    "[agents.a]\nprompt='x'\nnetwork='some'": "line 3: agents.a.network: can be none, filtered, host",
+    "[agents.a]\nprompt='x'\nneeds=['a']": "line 3: agents.a.needs: there is no other agent 'a'",
+    "[family]\nlead='a'\n[agents.a]\nprompt='x'\nneeds=['b']\n[agents.b]\nprompt='x'": "line 5: agents.a.needs: the lead",
+    "[agents.a]\nprompt='x'\nneeds=['b']\n[agents.b]\nprompt='x'\nneeds=['a']": "line 3: agents.a.needs: a and b need each",
+    "[agents.a]\nprompt='x'\ntime_limit=1e15": "line 3: agents.a.time_limit: can be a number up to 1000000000",
+    "[agents.a]\nprompt='x'\nprogram='vi'": "line 3: agents.a.program: ",
+    "[agents.a]\nprompt='x'\nresult_schema={type='objekt'}": "line 3: agents.a.result_schema: ",
+    "[agents.a]\nprompt='x'\nnetwork='none'\nallow=['a.example']": "line 4: agents.a.allow: the network none has no list",
+    "[agents.a]\nprompt='x'\nallow=['*']": "line 3: agents.a.allow: ",
+    "[agents.a]\nprompt='x'\n[agents.A]\nprompt='x'": "line 1: agents.a: two agents have this name",
+    "[agents.'x.lock']\nprompt='x'": "line 1: agents.x.lock: ",
+    "[vars]\na='1'\nA='2'\n[agents.a]\nprompt='x'": "line 2: vars.a: and another variable are both $A in checks",
+    "[vars]\na='{{agent.b}}'\n[agents.a]\nprompt='x'": "line 2: vars.a: can't hold {{agent.…}}",
+    '[agents.a]\nprompt="""\n[agents.b]\nrole = 1\n"""\nrole = 7': "line 6: agents.a.role: is a text",
+    "[agents.a": "this is no TOML: ",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_no_family_can_be(text):
+    with pytest.raises(InvalidParams) as found:
+        read(text)
+    assert found.value.message.startswith(WRONG[text])
+
+
+def test_words_in_braces_that_stand_for_themselves():
+    (one,) = read("[agents.a]\nprompt = 'use \\{{ x }} as it is'\n").members
+    assert one.prompt == "use {{ x }} as it is"
+
+
+def test_variables_that_the_file_lacks_and_roles_without_words():
+    with pytest.raises(InvalidParams, match="--set tsk: the file has no such variable"):
+        read(WHOLE, tsk="x")
+    with pytest.raises(InvalidParams, match=r"line 16: agents\.reviewer\.role: r\.md: it has no instructions"):
+        read(WHOLE, role="---\nname: x\n---\n")
+
+
+def test_the_most_turns_by_the_file():
+    assert runs.most_turns(read(WHOLE)) == 1 + 3 + 1 + 1, "tasks, retries, and a report to the lead"
+    assert runs.most_turns(read(WHOLE.replace("turns = 40", "turns = 2"))) == 2
