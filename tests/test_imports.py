@@ -33,6 +33,7 @@ FLOORS = (
     "sandboxes",
     "chats",
     "clones",
+    "runs",
     "turns",
     "servers",
 )
@@ -72,6 +73,7 @@ ARROWS = {
     "substrat.cli": {"substrat.cli", "substrat", *SHARED},
     "substrat.cli.verbs.demo": {"substrat.cli", "substrat.demo", *SHARED},
     "substrat.cli.verbs.explain": {"substrat.cli", "substrat.core.programs.table", *SHARED},
+    "substrat.cli.verbs.run": {"substrat.cli", "substrat.core.families", *SHARED},
     "substrat.cli.verbs.service": {"substrat.cli", "substrat.core.programs.table", *SHARED},
     "substrat.cli.verbs.web": {"substrat.cli", "substrat.web", *SHARED},
     "substrat.web": {

@@ -37,6 +37,8 @@ from substrat.daemon.kernel import limits, sandbox_process, sockets
 from substrat.daemon.kernel.clocks import WallAlarm, steady
 from substrat.daemon.kernel.files import Files
 from substrat.daemon.kernel.inotify import Watcher
+from substrat.daemon.runs.runs import Runs
+from substrat.daemon.runs.starting import MemberStart
 from substrat.daemon.sandboxes.sandboxes import Sandboxes
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
@@ -180,6 +182,7 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
         state=state, families=families, sandboxes=sandboxes, sessions=chats.sessions, wanted=running.clone_wanted,
         run=exec_sessions.run_own, check_unused=exec_sessions.check_none,
     )  # fmt: skip
+    start = MemberStart(agents.requests, sandboxes, clones, layout)
     calls = ToolCalls(agents.requests, families, agents.reminders, agents.inbox)
     tools = AgentTools(registry, families.waits, calls, clones.places, clones.diffing)
     turns = Turns(
@@ -188,7 +191,8 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
     )  # fmt: skip
     return Services(
         state=state, agents=agents, families=families, bell=Bell(registry, families.overview, environ),
-        sandboxes=sandboxes, chats=chats, clones=clones, turns=turns, exec_sessions=exec_sessions,
+        sandboxes=sandboxes, chats=chats, clones=clones, runs=Runs(agents.requests, families, start), turns=turns,
+        exec_sessions=exec_sessions,
         objects=AgentObjects(registry, families.overview, KeptObjects(registry, families.waits)),
         stop=nursery.cancel_scope.cancel,
     )  # fmt: skip
@@ -214,12 +218,14 @@ async def _begin(services: Services, nursery: trio.Nursery) -> None:
     services.bell.look_at_all()
     nursery.start_soon(services.bell.run)
     nursery.start_soon(services.families.targets.run)
+    nursery.start_soon(services.runs.run)
 
 
 def _ring(services: Services) -> None:
     agents = services.agents
     end_due(services.registry, agents.reminders.tell_due, services.families.waits.end_due, agents.inbox.end_due)
     services.registry.admit()
+    services.runs.look()
 
 
 def _say_ready(notifier: Notifier, registry: Registry, layout: Layout) -> None:
@@ -266,6 +272,7 @@ def _reload(settings: DaemonSettings, services: Services) -> None:
         return
     services.sandboxes.preparer.reconfigured()
     services.registry.admit()
+    services.runs.look()
     log.info("configuration reloaded", path=settings.config_path)
 
 

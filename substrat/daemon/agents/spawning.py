@@ -38,6 +38,7 @@ from substrat.names import is_agent_name, is_uuid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
 
 SHARE, CLONE, SCRATCH = "share", "clone", "scratch"
@@ -65,6 +66,7 @@ class SpawnRequest(NamedTuple):
         by: who asks, where no agent does (`records.BY_OPERATOR`).
         only: all that its `filtered` network lets through, a part of its parent's; None: all of that.
         budget: limits of what it may use with its descendants; empty: it has no budget of its own.
+        also: what else is a part of the commit.
     """
 
     workspace: str
@@ -82,6 +84,7 @@ class SpawnRequest(NamedTuple):
     by: str = BY_OPERATOR
     only: tuple[str, ...] | None = None
     budget: Mapping[str, float] = MappingProxyType({})
+    also: Callable[[Change, Agent], None] | None = None
 
 
 class CloneRequest(NamedTuple):
@@ -144,7 +147,7 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
         LimitReached: there are too many.
         Refused: another agent holds the session.
     """
-    _check_room(registry, parent)
+    check_room(registry, parent)
     _check_session(registry, request.session)
     name = request.name if request.name is not None else _new_name(registry, in_clone=request.clone is not None)
     check_name(registry, name, parent)
@@ -189,6 +192,8 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
             change.record(DaemonEvent(agent.id, None, "workspace:shared", note))
         if request.prompt is not None:
             change.add_item(agent, ItemKind.PROMPT, request.prompt, sender, Event.PROMPT, cause)
+        if request.also is not None:
+            request.also(change, agent)
     return registry.find(agent.id)
 
 
@@ -287,7 +292,8 @@ def _check_rights(policy: Policy, most: Policy | None, parent: Agent | None) -> 
         )
 
 
-def _check_room(registry: Registry, parent: Agent | None) -> None:
+def check_room(registry: Registry, parent: Agent | None) -> None:
+    """Raise `LimitReached` if there is no room for another agent, or another child of a parent."""
     limits = registry.config.limits
     if len(registry.agents) >= limits.agents:
         raise LimitReached(f"there are {len(registry.agents)} agents already (limits.agents): `substratctl rm` some")

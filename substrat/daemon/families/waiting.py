@@ -41,14 +41,14 @@ class Waiting:
         """Wait until each agent is in one of the states.
 
         None means: until it is neither queued nor running, waits for no other and has asked the operator nothing; or until
-        it can't go on before a person acts (`_is_stalled`, `_spent`).
+        it can't go on before a person acts (`_is_stalled`, `spent`).
 
         Raises:
             NotFound: an agent isn't there, or was removed meanwhile.
         """
         found = []
         for agent_id in [self._registry.find(name).id for name in names]:
-            while not (self._state(agent_id) in states if states else self._is_at_rest(agent_id)):
+            while not (self._state(agent_id) in states if states else self.is_at_rest(agent_id)):
                 await self._next_change(agent_id)
             found.append(self._registry.find(agent_id))
         return found
@@ -56,8 +56,9 @@ class Waiting:
     def _state(self, agent_id: str) -> str:
         return STATE_OF[self._registry.find(agent_id).phase]
 
-    def _is_at_rest(self, agent_id: str) -> bool:
-        if self._spent(agent_id) is not None:
+    def is_at_rest(self, agent_id: str) -> bool:
+        """Say whether an agent goes on no more before a person acts, or has nothing more to do."""
+        if self.spent(agent_id) is not None:
             return True
         if self._state(agent_id) in _AT_WORK:
             return False
@@ -70,7 +71,7 @@ class Waiting:
         at_work = any(STATE_OF[agent.phase] in _AT_WORK for agent in found)
         return not at_work and self._overview.is_urgent(found)
 
-    def _spent(self, agent_id: str) -> str | None:
+    def spent(self, agent_id: str) -> str | None:
         """Say which budget is used up that keeps an agent and all that it waits for from going on; None: they go on."""
         found = [agent for one in self._waits.awaited(agent_id) if (agent := self._registry.get(one)) is not None]
         obstacles = [
@@ -119,7 +120,7 @@ class Waiting:
             turn = self._store.turn(where[1]) if where[1] is not None else None
             if turn is not None and (last := self._last_of(agent, turn)) is not None:
                 return replace(agent, turn=last)
-            if (spent := self._spent(agent_id)) is not None:
+            if (spent := self.spent(agent_id)) is not None:
                 raise OutOfBudget(f"{agent.name} waits: {spent}")
             if turn is not None and self._is_stalled(agent_id) and open_turn_id(agent) is None and agent.turn is not None:
                 return replace(agent, turn=self._store.turn(agent.turn.id))

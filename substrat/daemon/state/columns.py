@@ -20,13 +20,15 @@ from substrat.core.agents.records import AgentSettings
 from substrat.core.agents.reminding import SHORTEST_PERIOD_S
 from substrat.core.agents.rights import SharedPath
 from substrat.core.agents.turn_check import TurnCheck
-from substrat.core.families import budget
+from substrat.core.families import budget, runs
 from substrat.core.families.budget import Budget
+from substrat.core.families.runs import Plan
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
 from substrat.core.programs.table import PROGRAMS
 from substrat.core.workspaces.clones import PastLandings
 from substrat.daemon.kernel.procfs import MAX_PID
+from substrat.errors import InvalidParams
 from substrat.names import is_agent_name
 
 if TYPE_CHECKING:
@@ -233,6 +235,16 @@ def _check_budget(found: Budget) -> None:
             raise ValueError("has a limit that no budget can have")
 
 
+def _check_plan(plan: Plan) -> None:
+    try:
+        runs.checked(plan)
+        environment.checked(dict(plan.variables))
+        for limits in (plan.budget, *(member.budget for member in plan.members)):
+            budget.checked(limits)
+    except (InvalidParams, UnicodeError):
+        raise ValueError("is a plan that no family can have") from None
+
+
 def _check_settings(settings: AgentSettings) -> None:
     for limit in (settings.time_limit or 0, settings.silence_limit or 0):
         _read_moment(limit)
@@ -251,6 +263,7 @@ _settings_of = _json_of(AgentSettings, "is no JSON object of an agent's settings
 _landings_of = _json_of(PastLandings, "is no JSON object of a landing's outcome", _check_landings)
 _checked_of = _json_of(TurnCheck, "is no JSON object of a turn's check", _check_turn_check, 8 * _LONGEST_PROSE)
 _budget_of = _json_of(Budget, "is no JSON object of a budget", _check_budget)
+_plan_of = _json_of(Plan, "is no JSON object of a family's plan", _check_plan, 256 * _LONGEST_PROSE)
 _answer_of = _json_of(tuple[str, bool], "is no JSON array of a text and whether it is an error", most=8 * _LONGEST_PROSE)
 _remembered = lru_cache(maxsize=64)
 """For values that many rows have alike."""
@@ -322,6 +335,8 @@ BINDS = Column(
 NAMES = Column(_json_of(tuple[str, ...], "is no JSON array of strings"), json.dumps)
 PAST_LANDINGS = Column(_read_past_landings, lambda past: json.dumps(asdict(past)))
 CHECKED = Column(_read_checked, lambda check: tame_text(json.dumps(asdict(check), ensure_ascii=False)))
+PLAN = Column(_plan_of, lambda plan: tame_text(json.dumps(asdict(plan), ensure_ascii=False)))
+IDS = Column(_json_of(dict[str, str], "is no JSON object of ids"), json.dumps)
 BUDGET = Column(_budget_of, lambda budget: json.dumps(asdict(budget)))
 TALLY = Column(_json_of(tuple[tuple[str, _Count], ...], "is no JSON array of names with numbers"), json.dumps)
 """Names, each with a number: `[["topic",2]]`."""

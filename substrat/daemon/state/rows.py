@@ -31,6 +31,7 @@ from substrat.core.agents.reminding import Reminder
 from substrat.core.agents.rights import Policy
 from substrat.core.agents.usage import Tokens
 from substrat.core.families.account_gate import Gate
+from substrat.core.families.runs import Run, RunOutcome
 from substrat.core.families.waits import Wait, WaitMode
 from substrat.core.workspaces.clone_life import as_read
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, Stage
@@ -52,6 +53,7 @@ from substrat.daemon.state.columns import (
     EXIT_CODE,
     FLAG,
     IDENTIFIER,
+    IDS,
     MOMENT,
     MOMENTS,
     NAME,
@@ -62,6 +64,7 @@ from substrat.daemon.state.columns import (
     PATH,
     PERIOD,
     PID,
+    PLAN,
     PROSE,
     SETTINGS,
     STOP_REASON,
@@ -248,6 +251,12 @@ GATES = Table("gates", Gate, columns={
     "login": WORDS, "blamed": IDENTIFIER, "reason": PROSE, "shut_at": MOMENT, "until": MOMENT, "failures": COUNT,
     "trial": or_null(IDENTIFIER), "model": or_null(WORDS),
 })  # fmt: skip
+RUNS = Table("runs", Run, columns={
+    "name": WORDS, "file": PROSE, "workspace": PATH, "plan": PLAN, "by": WORDS, "started_at": MOMENT, "agents": IDS,
+    "ended_at": or_null(MOMENT), "outcome": or_null(member_of(RunOutcome)), "why": or_null(PROSE),
+    "result": PROSE, "standings": IDS,
+})  # fmt: skip
+"""Families from files, which outlive their agents."""
 TOTALS: Table[Any] = Table("totals", columns={"name": WORDS, "label": WORDS, "value": AMOUNT})
 # An agent whose clone can't be read must not go on in the user's checkout.
 CLONES = Table("clones", _clone, "id", with_agent=True, columns=_CLONE)
@@ -273,7 +282,7 @@ DAMAGED: Table[Any] = Table("damaged", columns={
 """Rows that can't be read, as JSON."""
 
 TABLES: tuple[Table[Any], ...] = (
-    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LEFT_REFS, LANDINGS, WAITS, GATES, TOTALS,
+    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LEFT_REFS, LANDINGS, WAITS, GATES, RUNS, TOTALS,
     DROPPED_TURNS, REMOVED_AGENTS, MOUNT_POINTS, WORKED_IN, JOURNAL, DAMAGED,
 )  # fmt: skip
 """Every table of the newest schema."""

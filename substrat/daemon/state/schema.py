@@ -285,6 +285,12 @@ MIGRATIONS = (
     "ALTER TABLE gates ADD COLUMN model TEXT;",
     "ALTER TABLE clones ADD COLUMN size INTEGER;",
     "ALTER TABLE agents ADD COLUMN budget TEXT;",
+    """
+    CREATE TABLE runs (
+        name TEXT PRIMARY KEY, file TEXT NOT NULL, workspace TEXT NOT NULL, plan TEXT NOT NULL, "by" TEXT NOT NULL,
+        started_at REAL NOT NULL, agents TEXT NOT NULL, ended_at REAL, outcome TEXT, why TEXT,
+        result TEXT NOT NULL, standings TEXT NOT NULL) STRICT, WITHOUT ROWID;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -16,6 +16,7 @@ from substrat.daemon.state.event_queries import EventQueries
 from substrat.daemon.state.gate_queries import GateQueries
 from substrat.daemon.state.item_queries import ItemQueries
 from substrat.daemon.state.rows import AGENTS, CALLS, EVENTS, FINDINGS, REMINDERS, TABLES, TURNS
+from substrat.daemon.state.run_queries import RunQueries
 from substrat.daemon.state.total_queries import TotalQueries
 from substrat.daemon.state.wait_queries import WaitQueries
 
@@ -37,7 +38,7 @@ class KeptRow(NamedTuple):
     unread: bool
 
 
-class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, TotalQueries):
+class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, RunQueries, TotalQueries):
     """All rows of one state directory."""
 
     agents_without_records = 0

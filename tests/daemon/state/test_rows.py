@@ -15,6 +15,7 @@ STORED = [
     "succeeded", "request", "normal",
     '{"turn": 3, "command": "make", "state": "again", "tries": 1, "text": "it fails"}',
     '{"environment": [["A", "1=2"]], "ssh_agent": "/run/agent", "priority": "low", "time_limit": 0}',
+    '{"name": "f", "members": [{"name": "a", "prompt": "x", "on_fail": "ask", "budget": {"turns": 1}}], "place": "clone"}',
     '{"accepted": null, "failed_line": "1 failed: \\udcff"}',
 ]  # fmt: skip
 """Values of all kinds, among them at least one that each column takes."""

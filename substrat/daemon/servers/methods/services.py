@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from substrat.daemon.clones.clones import Clones
     from substrat.daemon.families.bell import Bell
     from substrat.daemon.families.families import Families
+    from substrat.daemon.runs.runs import Runs
     from substrat.daemon.sandboxes.sandboxes import Sandboxes
     from substrat.daemon.servers.objects import AgentObjects
     from substrat.daemon.turns.exec import ExecSessions
@@ -32,6 +33,7 @@ class Services(NamedTuple):
         sandboxes: prepares sandboxes.
         chats: the user's chats, and the agents'.
         clones: agents' private clones.
+        runs: families from files.
         turns: their turns.
         exec_sessions: the operator's commands in agents' sandboxes.
         objects: makes the protocol's agent objects.
@@ -45,6 +47,7 @@ class Services(NamedTuple):
     sandboxes: Sandboxes
     chats: Chats
     clones: Clones
+    runs: Runs
     turns: Turns
     exec_sessions: ExecSessions
     objects: AgentObjects

@@ -59,10 +59,20 @@ class AgentEnd(OperatorRequest, frozen=True):
         agent = requests.find(self.agent)
         ending = requests.end_family(agent.id, connection.by) if self.family else [requests.end(agent.id, connection.by)]
         for one in ending:
-            ended = await services.families.waiting.settled(one.id)
-            if ended.clone is not None and ended.phase == Phase.ENDED:
-                await services.clones.pruning.ended(one.id)
+            await _ended(services, one.id)
         return services.objects.one(requests.find(agent.id))
+
+
+async def end(services: Services, agent_id: str, by: str) -> None:
+    """End an agent, and wait until its work is kept."""
+    services.requests.end(agent_id, by)
+    await _ended(services, agent_id)
+
+
+async def _ended(services: Services, agent_id: str) -> None:
+    ended = await services.families.waiting.settled(agent_id)
+    if ended.clone is not None and ended.phase == Phase.ENDED:
+        await services.clones.pruning.ended(agent_id)
 
 
 async def _settled(services: Services, agent: Agent) -> dict[str, object]:

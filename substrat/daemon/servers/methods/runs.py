@@ -1,0 +1,121 @@
+"""The methods of families from files: starting one, showing and listing them, ending one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import msgspec
+
+from substrat.core.agents.lifecycle import STATE_OF
+from substrat.core.agents.prompts import timestamp
+from substrat.core.families import budget, runs
+from substrat.core.families.runs import Plan
+from substrat.daemon.servers.methods.request import OperatorRequest, about
+from substrat.daemon.servers.methods.stop import end
+from substrat.errors import InvalidParams, NotFound
+
+if TYPE_CHECKING:
+    from substrat.core.families.runs import Run
+    from substrat.daemon.servers.methods.services import Services
+    from substrat.daemon.servers.rpc import ClientConnection
+
+RunName = Annotated[str, about("the run's name, which is its family's")]
+
+
+def run_object(services: Services, run: Run) -> dict[str, object]:
+    """Make the object of a run."""
+    return {**_listed(services, run), "result": services.runs.result_of(run)}
+
+
+def _listed(services: Services, run: Run) -> dict[str, object]:
+    """Make the object of a run without its result, which may be long."""
+    standings, registry = services.runs.standings(run), services.registry
+    ended = timestamp(run.ended_at) if run.ended_at is not None else None
+    members = []
+    for member in run.plan.members:
+        agent = registry.get(run.agents.get(member.name))
+        (said,) = services.families.overview.attentions([agent]) if agent is not None else (None,)
+        members.append({
+            "name": f"{run.name}.{member.name}",
+            "agent": run.agents.get(member.name),
+            "state": STATE_OF[agent.phase] if agent is not None else None,
+            "outcome": standings[member.name].value if member.name in standings else None,
+            "text": said.text if said is not None else "",
+        })  # fmt: skip
+    return {
+        "family": run.name, "file": run.file, "started_at": timestamp(run.started_at), "ended_at": ended,
+        "outcome": services.runs.outcome(run), "why": services.runs.why(run), "agents": members,
+    }  # fmt: skip
+
+
+class RunStart(OperatorRequest, frozen=True):
+    """Starts the agents of a family, as `substratctl run` has read it from a file.
+
+    The plan is stored before anything starts, and its agents are started one after the other, each as soon as there is room
+    for it, also by the next daemon. Where the name is taken the family gets a number: `review-2`.
+    """
+
+    method: ClassVar[str] = "run.start"
+
+    plan: Annotated[str, about("the family as JSON, see [its members](#a-plan)")]
+    file: Annotated[str, about("the file that the plan is from, for people")]
+    workspace: Annotated[str, about("the directory that the family works on")]
+
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        try:
+            plan = msgspec.json.decode(self.plan, type=Plan)
+        except msgspec.ValidationError as problem:
+            raise InvalidParams(f"run.start: 'plan' is none: {problem}") from None
+        except (msgspec.DecodeError, UnicodeError):
+            raise InvalidParams("run.start: 'plan' is no JSON") from None
+        runs.checked(plan)
+        for limits in (plan.budget, *(member.budget for member in plan.members)):
+            budget.checked(limits)
+        workspace = await services.sandboxes.checks.check_workspace(self.workspace)
+        return run_object(services, services.runs.begin(plan, self.file, workspace, connection.by))
+
+
+class RunShow(OperatorRequest, frozen=True):
+    """Shows a run; with `seen` as soon as it stands otherwise than then, or is over."""
+
+    method: ClassVar[str] = "run.show"
+    waits: ClassVar[bool] = True
+
+    run: RunName
+    seen: Annotated[str | None, about("the member `seen` of the last answer; default: answer at once")] = None
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        while True:
+            run = services.runs.find(self.run)
+            found = run_object(services, run)
+            seen = hashlib.sha256(json.dumps(found).encode()).hexdigest()
+            if seen != self.seen or run.ended_at is not None:
+                return {**found, "seen": seen}
+            await services.runs.moved(self.run)
+
+
+class RunList(OperatorRequest, frozen=True):
+    """Lists the runs without their results, the newest first; of those that are over the newest 200 are kept."""
+
+    method: ClassVar[str] = "run.list"
+
+    async def perform(self, services: Services, _: ClientConnection, /) -> object:
+        return [_listed(services, run) for run in services.registry.store.runs()]
+
+
+class RunEnd(OperatorRequest, frozen=True):
+    """Ends a run, and its agents with all that descend from them, as `agent.end` does; one that is over stays as it is."""
+
+    method: ClassVar[str] = "run.end"
+    waits: ClassVar[bool] = True
+
+    run: RunName
+
+    async def perform(self, services: Services, connection: ClientConnection, /) -> object:
+        for agent in services.runs.end(self.run)[::-1]:
+            with suppress(NotFound):
+                await end(services, agent.id, connection.by)
+        return run_object(services, services.runs.find(self.run))
