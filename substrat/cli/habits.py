@@ -24,7 +24,6 @@ HABITS = {
     "attach": _LOGS,
     "tail": "'logs -f NAME' follows what an agent does",
     "log": "'logs NAME' shows what an agent did",
-    "run": _SPAWN,
     "create": _SPAWN,
     "new": _SPAWN,
     "start": f"'resume NAME' continues an agent, {_SPAWN}; 'service install' starts the daemon",

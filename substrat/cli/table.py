@@ -22,6 +22,8 @@ VERBS = {
     "why": "what started agents' newest turns, back to the person who began it",
     "usage": "the tokens that agents used",
     "budget": "what an agent may use with its descendants, and giving it more",
+    "run": "start a family of agents from a file, and follow it",
+    "runs": "the families that were started from files",
     "events": "all agents' events, in order",
     "wait": "block until agents are in a state",
     "queue": "which agents wait for their turns, in order, and why",

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         WaitObject,
         WholeAgentObject,
     )
+    from substrat.protocol.run_objects import ListedRunObject, RunObject, ShownRunObject
 
 
 class Client(Connection):
@@ -148,6 +149,22 @@ class Client(Connection):
         """Return the budget of an agent and its descendants, after changing it if asked to (`agent.budget`)."""
         found = await self.call("agent.budget", agent=agent, limits=_pairs(limits), more=_pairs(more), clear=clear)
         return cast("FamilyBudgetObject", found)
+
+    async def start_run(self, plan: str, file: str, workspace: str) -> RunObject:
+        """Start the agents of a family (`run.start`); the plan is JSON, as docs/protocol.md has it."""
+        return cast("RunObject", await self.call("run.start", plan=plan, file=file, workspace=workspace))
+
+    async def run(self, run: str, seen: str | None = None) -> ShownRunObject:
+        """Return a run, as soon as it stands otherwise than an earlier answer with `seen` has said (`run.show`)."""
+        return cast("ShownRunObject", await self.call("run.show", run=run, seen=seen))
+
+    async def runs(self) -> list[ListedRunObject]:
+        """Return the runs, the newest first (`run.list`)."""
+        return cast("list[ListedRunObject]", await self.call("run.list"))
+
+    async def end_run(self, run: str) -> RunObject:
+        """End a run and its agents (`run.end`)."""
+        return cast("RunObject", await self.call("run.end", run=run))
 
     async def allow(self, agent: str, *hosts: str, remove: Sequence[str] = ()) -> NetworkObject:
         """Put hosts on an agent's allow-list and take others off it (`agent.network`)."""

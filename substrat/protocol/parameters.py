@@ -135,6 +135,20 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "more": ("strings", False, "what is added to its limits, `KEY=NUMBER`"),
         "clear": ("boolean", False, "whether it has no budget any more; stands alone"),
     },
+    "run.start": {
+        "plan": ("string", True, "the family as JSON, see [its members](#a-plan)"),
+        "file": ("string", True, "the file that the plan is from, for people"),
+        "workspace": ("string", True, "the directory that the family works on"),
+    },
+    "run.show": {
+        "run": ("string", True, "the run's name, which is its family's"),
+        "seen": ("string", False, "the member `seen` of the last answer; default: answer at once"),
+    },
+    "run.list": {
+    },
+    "run.end": {
+        "run": ("string", True, "the run's name, which is its family's"),
+    },
     "agent.forward": {
         "agent": ("string", True, "the agent's name or id"),
         "known": ("integers", False, "the pids of the last answer; default: answer at once"),

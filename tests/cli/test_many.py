@@ -283,7 +283,7 @@ def test_allow_tells_names_from_hosts(ctl, several):
     assert ctl("allow", "a").out == "a.org\n"
 
 
-@pytest.mark.parametrize("word", ["ps", "stop", "kill", "attach", "run", "status", "start", "adopt"])
+@pytest.mark.parametrize("word", ["ps", "stop", "kill", "attach", "status", "start", "adopt"])
 def test_words_of_other_programs_name_ours(ctl, word):
     done = ctl(word, "anna", "-f")
     assert (done.code, done.out) == (2, "")

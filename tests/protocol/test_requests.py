@@ -227,6 +227,7 @@ def test_results_are_those_of_the_document(wire, running, caller):
     """Every method once, each on an agent of its own."""
     given = {"workspace": str(running.workspace), "prompt": "/say x", "protocol": 1, "turn": 1, "name": "renamed"}
     given["directory"] = str(running.workspace.parent / "working-copy")
+    given.update(plan=json.dumps({"name": "for-run", "members": [{"name": "one", "prompt": "/say x"}]}), file="f.toml")
     in_clones = {"agent.diff", "agent.merge", "agent.setup", "agent.restore", "agent.checkout"}
     seen = set()
     for method, text in sorted(document.methods().items(), key=lambda item: item[0] == "daemon.shutdown"):
@@ -273,6 +274,12 @@ def test_results_are_those_of_the_document(wire, running, caller):
             assert name in [agent["name"] for agent in result]
             for agent in result:
                 check_agent(agent)
+        elif "Result: a run object" in text:
+            seen.add("run")
+            given["run"] = check_run(result)
+        elif "Result: an array of run objects" in text:
+            seen.add("runs")
+            assert [check_run(one) for one in result] == ["for-run"]
         elif "Result: null." in text:
             seen.add("null")
             assert result is None
@@ -287,7 +294,8 @@ def test_results_are_those_of_the_document(wire, running, caller):
         else:
             seen.add(method)
             assert result == []
-    assert seen == {"object", "agent", "agents", "objects", "null", "inbox.list", "session.list", "wait.list", *QUEUE}
+    kinds = {"object", "agent", "agents", "objects", "null", "run", "runs"}
+    assert seen == {*kinds, "inbox.list", "session.list", "wait.list", *QUEUE}
 
 
 @rule("P-SESS-1")
@@ -351,6 +359,14 @@ def check_types(value, members):
     for name, kinds in members.items():
         assert isinstance(value[name], tuple(TYPES[kind] for kind in kinds.split(" or "))), (name, value[name])
         assert isinstance(value[name], bool) == (kinds == "boolean")
+
+
+def check_run(run):
+    run.pop("seen", None)
+    run.setdefault("result", "")
+    assert list(run) == document.column("A run", "member")
+    check_types(run, {row[0]: row[1] for row in document.table("A run", "member")})
+    return run["family"]
 
 
 def check_agent(agent):

@@ -38,12 +38,20 @@ ANNA = f"""/shell echo anna >> log
 /tool cancel_reminder {{"reminder": 2}}
 /tool spawn_agent {CHILD}
 """
+FAMILY = """\
+family.name = "team"
+[agents.two]
+prompt = "/shell echo two >> log\\n/say two"
+needs = ["one"]
+[agents.one]
+prompt = "/shell echo one >> log\\n/say one"
+"""
 HOLD = "/shell touch {mark}; while [ ! -e never ]; do sleep 0.02; done"
 # The agent program is the second process of its namespace; its standard output is the turn's file.
 CUT = "/shell : > /proc/2/fd/1; echo cut >> log"
 EFFECTS = [
-    "anna", "answer", "child", "cut", "elder", "heard", "heir", "held", "message", "reminder", "room", "sent",
-    "tried", "waited",
+    "anna", "answer", "child", "cut", "elder", "heard", "heir", "held", "message", "one", "reminder", "room",
+    "sent", "tried", "two", "waited",
 ]  # fmt: skip
 """The words in the file at the end of the part `AGENTS`, each once."""
 AGENTS, CLONES = "agents", "clones"
@@ -105,6 +113,7 @@ class Story(PersistentOperator):
             self.one_that_does_not_listen()
             self.one_that_cuts_its_output()
             self.what_people_look_at()
+            self.a_family_from_a_file()
             self.one_that_finds_no_room()
             self.one_that_says_nothing()
             self.one_whose_repository_somebody_changes()
@@ -236,6 +245,15 @@ class Story(PersistentOperator):
         self.call("notify.test")
         assert self.call("daemon.check")["obstacle"] is None
         self.ask("rm", "kid", done=lambda: "kid" not in self.agents())
+
+    def a_family_from_a_file(self):
+        file = self.daemon.directory / "family.toml"
+        file.write_text(FAMILY)
+        self.ask("run", file, "-w", self.work, "--detach", done=lambda: self.call("run.list"))
+        self.until(lambda: self.call("run.show", run="team")["outcome"] == "succeeded", "the end of the run")
+        assert [run["family"] for run in self.call("run.list")] == ["team"]
+        assert [agent["outcome"] for agent in self.call("run.end", run="team")["agents"]] == ["succeeded", "succeeded"]
+        self.until(lambda: {self.state("team.one"), self.state("team.two")} == {"ended"}, "the end of its agents")
 
     def execute(self, name, *command):
         """Run a command in an agent's sandbox; one that a death cut short is given again."""
@@ -396,6 +414,7 @@ class Story(PersistentOperator):
             assert states == {
                 "anna": "idle", "held": "idle", "mule": "ended", "cutter": "idle", "mute": "failed", "keeper": "idle",
                 "spent": "failed", "patient": "idle", "elder": "idle", "heir": "idle", "ear": "idle",
+                "team.one": "ended", "team.two": "ended",
             }  # fmt: skip
             assert not unread
         assert daemon.ok("inbox") == []

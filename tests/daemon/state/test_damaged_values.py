@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sqlite3
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import trio
 
 from substrat.core.families.account_gate import Gate
+from substrat.core.families.runs import Member, Plan, Run, RunOutcome
 from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, PastLandings, Stage
 from substrat.core.workspaces.landing import Landing, LandingMode
@@ -116,6 +118,9 @@ def fill(agents):
     agents.supervisor.remove("gone")
     with store.transaction():
         store.save_gate(Gate("cursor-agent:0123456789abcdef", "x", "used up", 1.0, 2.0, 1, "t", "auto"))
+        plan = Plan("team", (Member("one", "x"),))
+        run = Run("team", "/f.toml", "/w", plan, "ctl", started_at=1.0, agents={"one": "x"}, standings={"one": "failed"})
+        store.save_run(replace(run, ended_at=2.0, outcome=RunOutcome.FAILED, why="it broke", result="nothing"))
         store.add_mount_points(["/w/.envrc", "/v/.envrc"])
         store.note_worked_in(["/w", "/v"], ["/o/objects"])
         store.note_left_refs(LeftRefs("/w/.git", "past", "/w", "main", "a" * 40, "b" * 40, 1.0))

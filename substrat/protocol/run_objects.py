@@ -1,0 +1,41 @@
+"""The objects of families from files, as types: a part of `objects`."""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from substrat.protocol.objects import State  # noqa: TC001 - clients look it up
+
+
+class RunAgentObject(TypedDict):
+    """An agent of a run."""
+
+    name: str
+    agent: str | None
+    state: State | None
+    outcome: Literal["working", "succeeded", "failed", "needs-you", "out-of-budget"] | None
+    text: str
+
+
+class ListedRunObject(TypedDict):
+    """A family that was started from a file, without what came of it."""
+
+    family: str
+    file: str
+    started_at: str
+    ended_at: str | None
+    outcome: Literal["succeeded", "failed", "needs-you", "out-of-budget", "timeout"] | None
+    why: str | None
+    agents: list[RunAgentObject]
+
+
+class RunObject(ListedRunObject):
+    """A family that was started from a file."""
+
+    result: str
+
+
+class ShownRunObject(RunObject):
+    """A run, with what stands for what it says."""
+
+    seen: str
