@@ -6,6 +6,8 @@ Standard library only: `substratctl` imports this at every start. A failure cros
 
 from __future__ import annotations
 
+import os
+
 DONE = 0
 FAILED = 1
 USAGE = 2
@@ -221,6 +223,12 @@ class DaemonNotRunning(SubstratError):
 
     code = -32050
     exit_status = NO_DAEMON
+
+    @classmethod
+    def at(cls, path: str, reason: str) -> DaemonNotRunning:
+        """Make the error for a socket that leads nowhere; systemd's command is named where that runs (sd_booted(3))."""
+        service = " or 'systemctl --user start substratd'" if os.path.isdir("/run/systemd/system") else ""
+        return cls(f"can't reach {path}: {reason}; start one with 'substratd'{service}")
 
 
 class DaemonAlreadyRunning(SubstratError):

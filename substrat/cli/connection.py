@@ -387,9 +387,7 @@ def as_list(method: str, result: object) -> list[dict[str, object]]:
 
 def no_daemon(path: str, reason: str = "no daemon listens on it") -> errors.DaemonNotRunning:
     """Make the error for a socket that leads nowhere."""
-    return errors.DaemonNotRunning(
-        f"can't reach {path}: {reason}; start one with 'substratd' or 'systemctl --user start substratd'"
-    )
+    return errors.DaemonNotRunning.at(path, reason)
 
 
 def _unexpected(method: str) -> errors.SubstratError:

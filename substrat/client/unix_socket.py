@@ -43,10 +43,7 @@ async def open_stream(path: str) -> UNIXSocketStream:
                 # (connect(2)). Both loops' own connect take this for a connection under way.
                 await anyio.sleep(PAUSE_S)
     except OSError as problem:
-        raise errors.DaemonNotRunning(
-            f"can't reach {path}: {problem.strerror or 'no daemon listens on it'}; start one with 'substratd' or "
-            f"'systemctl --user start substratd'"
-        ) from None
+        raise errors.DaemonNotRunning.at(path, problem.strerror or "no daemon listens on it") from None
     finally:
         if not connected and connecting is not None:
             connecting.close()

@@ -66,7 +66,7 @@ class TurnCheckObject(TypedDict):
 
 
 class BudgetObject(TypedDict):
-    """What an agent and its descendants may use."""
+    """The pool of an agent and its descendants."""
 
     limits: dict[str, float]
     used: dict[str, float]
@@ -75,7 +75,7 @@ class BudgetObject(TypedDict):
 
 
 class MemberBudgetObject(BudgetObject):
-    """The budget of an agent, or what it has used of an ancestor's."""
+    """The budget of an agent, or its use of an ancestor's."""
 
     agent: str
 

@@ -18,7 +18,7 @@ class RunAgentObject(TypedDict):
 
 
 class ListedRunObject(TypedDict):
-    """A family that was started from a file, without what came of it."""
+    """A family that was started from a file, without its result."""
 
     family: str
     file: str
@@ -36,6 +36,6 @@ class RunObject(ListedRunObject):
 
 
 class ShownRunObject(RunObject):
-    """A run, with what stands for what it says."""
+    """A run, with the digest of its object."""
 
     seen: str

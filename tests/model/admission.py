@@ -21,7 +21,10 @@ class Admission:
 
         First one of the family whose last turn began longest ago; in it the one that has waited longest.
         """
+        self.begin_those_that_may()
         self.stop_turns()
+
+    def begin_those_that_may(self):
         while len(self.running) < self.room:
             queued = [agent for agent in self.agents.values() if agent.state == "queued" and not self.is_out(agent)]
             ready = [agent for agent in queued if not agent.retry and not agent.needs and not agent.checking]

@@ -87,7 +87,7 @@ def test_a_lead_gives_a_child_a_part_and_both_wait_as_one(daemon):
     daemon.ok("spawn", "lead", "-w", work, "--budget", "turns=2", "--prompt-file", "-", stdin=script.encode())
     wait_until(lambda: len(daemon.tool("lead")) == 5, "the tools")
     refused, started, _, who, _ = daemon.tool("lead")
-    assert "turns can be 1 at most, what is left of lead's budget" in refused
+    assert "turns can be 1 at most, the rest of lead's budget" in refused
     assert "kid" in started
     assert json.loads(who)["budgets"][0]["of"] == "lead"
     wait_until(lambda: daemon.show("lead")["attention"]["kind"] == "budget", "the end of the budget")

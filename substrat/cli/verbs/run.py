@@ -27,15 +27,18 @@ COMMAND = Command(
         Option("--dry-run", about="print the order and the most turns it can take, and start nothing"),
     ),
     notes=(
-        "The file is TOML: docs/families.md has an example and says what it can have. The exit status is 0 when the family "
+        "The file is TOML: docs/families.md has an example and all keys. The exit status is 0 when the family "
         "has succeeded, 5 when it has failed or its budget is used up, 6 when it needs you, 124 when its time is over. "
-        "What isn't over goes on by itself, also after Ctrl-C."
+        "A run that isn't over goes on by itself, also after Ctrl-C."
     ),
 )
 
 _STATUSES = {
     "succeeded": errors.DONE, "failed": errors.TURN_FAILED, "needs-you": errors.NEEDS_YOU,
     "out-of-budget": errors.TURN_FAILED, "timeout": errors.TIMED_OUT, "detached": errors.DONE,
+}  # fmt: skip
+_WORDS = {
+    "failed": "has failed", "needs-you": "needs you", "out-of-budget": "waits for its budget", "timeout": "took too long",
 }  # fmt: skip
 _UP, _TO_LINE_END, _TO_END = "\x1b[{}A", "\x1b[K", "\x1b[J"
 """xterm's control sequences, as terminfo names them: cuu, el, ed."""
@@ -106,7 +109,7 @@ def _text_of(path: str) -> str:
 
 
 def _dry_run(arguments: Arguments, plan: Plan) -> int:
-    """Print what a run would do."""
+    """Print the order and the most turns."""
     from substrat.core.families import runs
 
     order, most = runs.ordered(plan), runs.most_turns(plan)
@@ -163,7 +166,7 @@ class _Rows:
         self._told: dict[str, str] = {}
 
     def show(self, run: Run) -> None:
-        """Draw the rows, or print what has changed."""
+        """Draw the rows, or print those that have changed."""
         if self._quiet:
             return
         agents = agents_of(run)
@@ -187,7 +190,7 @@ class _Rows:
         sys.stdout.flush()
 
     def forget(self) -> None:
-        """Draw the next rows below what stands there now."""
+        """Draw the next rows below the last line of the terminal."""
         self._drawn = 0
 
 
@@ -227,12 +230,7 @@ def _tell(arguments: Arguments, run: Run) -> int:
     if run.get("why"):
         output.note(f"{_name(run)}: {run['why']}")
     for agent in agents_of(run):
-        if agent.get("outcome") in {"failed", "needs-you", "out-of-budget"}:
+        if agent.get("agent") is not None and agent.get("outcome") in {"failed", "needs-you", "out-of-budget"}:
             output.note(f"{agent.get('name')}: {agent.get('outcome')}: {agent.get('text')}")
     output.note(f"{_name(run)} {_WORDS.get(outcome, outcome)}: 'runs {_name(run)}' shows it")
     return _STATUSES.get(outcome, errors.FAILED)
-
-
-_WORDS = {
-    "failed": "has failed", "needs-you": "needs you", "out-of-budget": "waits for its budget", "timeout": "took too long",
-}  # fmt: skip

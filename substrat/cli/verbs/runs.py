@@ -13,7 +13,7 @@ from substrat.cli.verbs import run as running
 COMMAND = Command(
     "runs",
     "[NAME]",
-    notes="A run's name is its family's: 'runs review' shows its agents. Those that are over are kept, the newest 200.",
+    notes="A run's name is its family's: 'runs review' shows its agents. Of runs that are over the newest 200 are kept.",
 )
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 RETRIES = 2
 """How often an agent is sent back, unless its spawn says otherwise."""
+MOST_RETRIES = 100
+LONGEST_COMMAND = 10_000
+"""Characters of a check's command."""
 _SHORT = 7
 """Digits of a commit, as many as git shows."""
 

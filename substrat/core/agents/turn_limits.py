@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Turn
 
 
+LONGEST_S = 1_000_000_000
+"""The longest limit or wait in seconds, 31 years: a number that is still exact as a deadline on the loop's clock."""
+
+
 class TurnLimits(NamedTuple):
     """How long things may take, in seconds, and how much a turn may write.
 

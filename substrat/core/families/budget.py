@@ -1,10 +1,10 @@
-"""Decides what an agent and all that descend from it may use together: a budget is their pool. Pure.
+"""Decides how much an agent and all that descend from it may use together: a budget is their pool. Pure.
 
 An example: `lead` has the budget `turns=40`. Each turn of lead, of its children and of theirs is one of the 40. With 32
 used the pool is nearly used up, and the turns that begin then are told so. With 40 it is used up: no turn of the family
-begins until a person gives it more. Nothing is ended, and what waits goes on waiting.
+begins until a person gives it more. Nothing is ended, and queued turns go on waiting.
 
-A child may have a budget of its own beside its parent's. What it uses counts for both, and both must have something left.
+A child may have a budget of its own beside its parent's. Its use counts for both, and both must have something left.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from substrat.errors import InvalidParams
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from substrat.core.agents.records import Agent
-
 TURNS, MINUTES, TOOL_CALLS, RUNNING = "turns", "minutes", "tool_calls", "running"
 INPUT_TOKENS, OUTPUT_TOKENS = "input_tokens", "output_tokens"
 SUMS = (TURNS, MINUTES, INPUT_TOKENS, OUTPUT_TOKENS, TOOL_CALLS)
-"""The keys of what is added up. `minutes` are those of the turns, without the time for which they were frozen."""
+"""The keys of sums. `minutes` are those of the turns, without the time for which they were frozen."""
 KEYS = (*SUMS, RUNNING)
-"""Those and `running`: how many turns may run at once, which is a limit and no sum."""
+"""The sums, and `running`: how many turns may run at once, which is a limit and no sum."""
 MOST = 10**12
 """The largest limit: sums up to a thousand times as much are exact."""
 _IN_A_TURN = (MINUTES, TOOL_CALLS)
@@ -54,7 +52,7 @@ class Budget:
     Args:
         limits: how much of each key there is; empty where an agent's use is counted only for an ancestor's budget.
         used: how much of each sum is used since it is counted; a turn that ran then counts whole.
-        told: how it stands by what was told last: it gets worse by itself, and better when it is changed.
+        told: the standing that the last event told; only a change of the limits makes it better.
         since: since when, in seconds since the epoch.
     """
 
@@ -71,20 +69,20 @@ class Budget:
 
     @property
     def sums(self) -> list[tuple[str, float]]:
-        """The limits of what is added up, each with its key."""
+        """The limits of the sums, each with its key."""
         return [(key, limit) for key, limit in self.limits.items() if key != RUNNING]
 
     @property
     def standing(self) -> Standing:
-        """How it stands by what is used."""
+        """How it stands by its use."""
         part = max((_part(self, key) for key, _ in self.sums), default=0.0)
         return Standing.OUT if part >= 1 else Standing.WARNED if part >= _WARNED else Standing.OK
 
     def noted(self, now: float, standing: Standing | None = None) -> Budget:
-        """Return the budget with a standing told if it is worse than what was, since now, in seconds since the epoch.
+        """Return the budget with a standing told, if that is worse than the one told before.
 
         Args:
-            now: the time.
+            now: the time, in seconds since the epoch.
             standing: how it stands with the turns that run; None: as it stands without them.
         """
         return self.told_as(max(self.told, standing or self.standing, key=_ORDER.index), now)
@@ -152,19 +150,17 @@ def too_much(limits: Mapping[str, float], name: str, above: Budget) -> str | Non
     """Say why a child can't have a budget below that of an ancestor of the name; None: it can."""
     left = above.left
     over = next((key for key, limit in limits.items() if limit > left.get(key, limit)), None)
-    return None if over is None else f"{over} can be {_number(left[over])} at most, what is left of {name}'s budget"
+    return None if over is None else f"{over} can be {_number(left[over])} at most, the rest of {name}'s budget"
 
 
 def sentence(name: str, budget: Budget) -> str:
-    """Say what is used up, and the command that gives more: `40 of 40 turns: budget lead --add turns=10`."""
-    key, limit = _scarcest(budget)
-    over = max(0.0, budget.used.get(key, 0.0) - limit)
-    return f"{_used(budget, key)}: budget {name} --add {key}={math.ceil(over) + max(1, round(limit / 4))}"
+    """Return the scarcest limit with the command that raises it: `40 of 40 turns: budget lead --add turns=10`."""
+    return f"{_used(budget, _scarcest(budget))}: {_more(name, budget)}"
 
 
 def spent_up(name: str, budget: Budget) -> str:
-    """Say the same as a sentence of those who wait: `40 of 40 turns of the budget of lead are used: `substratctl …` …`."""
-    used, _, command = sentence(name, budget).partition(": ")
+    """Return why a turn waits: `40 of 40 turns of the budget of lead are used: `substratctl …` lets it go on`."""
+    used, command = _used(budget, _scarcest(budget)), _more(name, budget)
     return f"{used} of the budget of {name} are used: `substratctl {command}` lets it go on"
 
 
@@ -174,16 +170,23 @@ def of_all(budget: Budget) -> str:
     return ", ".join([*(_used(budget, key) for key, _ in budget.sums), *at_once])
 
 
-def words(owner: Agent, budget: Budget) -> str | None:
-    """Return the line for agents whose pool, the owner's, is nearly used up; None: much is left."""
+def words(name: str, budget: Budget) -> str | None:
+    """Return the line for agents whose pool, an agent's of the name, is nearly used up; None: much is left."""
     if budget.standing is Standing.OK:
         return None
-    used = f"{of_all(budget)} of the budget of {owner.name} and its descendants are used"
+    used = f"{of_all(budget)} of the budget of {name} and its descendants are used"
     return f"From Substrat: {used}. At its end all of them pause."
 
 
-def _scarcest(budget: Budget) -> tuple[str, float]:
-    return max(budget.sums, key=lambda pair: _part(budget, pair[0]))
+def _scarcest(budget: Budget) -> str:
+    return max((key for key, _ in budget.sums), key=lambda key: _part(budget, key))
+
+
+def _more(name: str, budget: Budget) -> str:
+    """Return the command that gives enough of the scarcest limit: the excess, and a quarter of the limit."""
+    key = _scarcest(budget)
+    over = max(0.0, budget.used.get(key, 0.0) - budget.limits[key])
+    return f"budget {name} --add {key}={math.ceil(over) + max(1, round(budget.limits[key] / 4))}"
 
 
 def _part(budget: Budget, key: str) -> float:

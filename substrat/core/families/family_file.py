@@ -26,9 +26,9 @@ import tomllib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from substrat.core.agents import environment
-from substrat.core.agents.turn_check import RETRIES
+from substrat.core.agents.turn_check import MOST_RETRIES, RETRIES
 from substrat.core.families import budget
-from substrat.core.families.runs import PLACES, Member, OnFail, Plan, checked
+from substrat.core.families.runs import Member, OnFail, Plan, checked
 from substrat.errors import InvalidParams, SubstratError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _FRONT = re.compile(r"---\n(.*?)\n---\n?(.*)", re.DOTALL)
 
 
 class Role(NamedTuple):
-    """What a role's file says.
+    """The content of a role's file.
 
     Args:
         instructions: its text.
@@ -96,9 +96,7 @@ class _Reader:
                 raise self._wrong(("agents", name), "is a table of its own: write [agents.NAME]")
             self._check(("agents", name), agent, _AGENT)
         members = tuple(self._member(name, agent, variables) for name, agent in agents.items())
-        place = family.get("workspace")
-        if place is not None and place not in PLACES:
-            raise self._wrong(("family", "workspace"), f"can be {', '.join(PLACES)}, not {place!r}")
+        place = "in-place" if family.get("workspace") == "share" else family.get("workspace")
         plan = Plan(
             family.get("name", "family"), members, family.get("lead"), place, self._budget(("family",), family),
             timeout=family.get("timeout"), variables=self._environment(variables),
@@ -107,7 +105,7 @@ class _Reader:
             return checked(plan)
         except InvalidParams as problem:
             key, _, said = problem.message.partition(": ")
-            path = self._path_of(key) if key.startswith("agents.") else ("family", key)
+            path = self._path_of(key) if key.startswith("agents.") else ("agents",) if key == "agents" else ("family", key)
             raise self._wrong(path, said) from None
 
     def _path_of(self, key: str) -> tuple[str, ...]:
@@ -164,12 +162,12 @@ class _Reader:
 
         def value(match: re.Match[str]) -> str:
             word = match[1]
-            if match[0].startswith("\\"):
-                return match[0][1:]
+            if match[0].startswith("\\"):  # `with_names` takes it from an agent's name
+                return match[0][1:] if not word.startswith("agent.") else match[0]
             if word in variables:
                 return variables[word]
             kind, _, name = word.partition(".")
-            if kind == "agent" and name in agents:
+            if kind == "agent" and name in agents and path[-1] == "prompt":
                 return f"{{{{agent.{name}}}}}"
             raise self._wrong(path, f"{match[0]} is unknown: set it below [vars], or write \\{match[0]} for these words")
 
@@ -178,12 +176,14 @@ class _Reader:
     def _on_fail(self, where: tuple[str, ...], agent: dict[str, Any]) -> tuple[OnFail, int]:
         word, _, count = agent.get("on_fail", f"retry {RETRIES}" if "check" in agent else "stop").partition(" ")
         if word == "retry":
-            if not count.isdecimal() or int(count) > 100 or "check" not in agent:
-                raise self._wrong((*where, "on_fail"), "'retry N' sends the agent back for its check: N is 0 to 100")
+            if not count.isdecimal() or int(count) > MOST_RETRIES or "check" not in agent:
+                raise self._wrong(
+                    (*where, "on_fail"), f"'retry N' sends the agent back for its check: N is 0 to {MOST_RETRIES}"
+                )
             return OnFail.STOP, int(count)
         if word not in set(OnFail) or count:
             raise self._wrong((*where, "on_fail"), f"can be 'retry N', ask, continue or stop, not {agent['on_fail']!r}")
-        return OnFail(word), RETRIES if word == "stop" and "on_fail" not in agent else 0
+        return OnFail(word), 0
 
     def _budget(self, where: tuple[str, ...], table: dict[str, Any]) -> dict[str, float]:
         found = table.get("budget", {})
@@ -265,4 +265,4 @@ def role_of(text: str, *, is_toml: bool) -> Role:
 
 def with_names(text: str, family: str) -> str:
     """Return a prompt with its agents' whole names: `{{agent.author}}` becomes `review-2.author`."""
-    return re.sub(r"\{\{agent\.([^{}]*)\}\}", rf"{family}.\1", text)
+    return re.sub(r"(\\?)\{\{agent\.([^{}]*)\}\}", lambda match: match[0][1:] if match[1] else f"{family}.{match[2]}", text)

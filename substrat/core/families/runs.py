@@ -9,12 +9,15 @@ that.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from sandbox.spec import Network
 from substrat.core.agents import result_schema
-from substrat.core.agents.turn_check import RETRIES
+from substrat.core.agents.turn_check import LONGEST_COMMAND, MOST_RETRIES, RETRIES
+from substrat.core.agents.turn_limits import LONGEST_S
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.table import named
 from substrat.core.workspaces.clones import ref_problem
@@ -24,17 +27,13 @@ from substrat.names import is_agent_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-PLACES = ("clone", "in-place", "share", "scratch")
-NETWORKS = ("none", "filtered", "host")
+PLACES = ("clone", "in-place", "scratch")
 MOST_MEMBERS = 256
-MOST_RETRIES = 100
-LONGEST_S = 1_000_000_000
-"""Seconds of a limit, 31 years."""
-_LONGEST_CHECK = 10_000
+_NETWORKS = tuple(network.value for network in Network)
 
 
 class OnFail(StrEnum):
-    """What an agent's failure means for the others."""
+    """The effect of an agent's failure on the others."""
 
     STOP = "stop"
     """No further agent starts, and the run has failed."""
@@ -54,13 +53,13 @@ class Member:
         instructions: rules that it sees in each of its turns.
         check: the command that says whether its work is done.
         retries: how often it is sent back when the check fails.
-        on_fail: what its failure means for the others.
+        on_fail: the effect of its failure on the others.
         needs: the names of members that must succeed before it is started.
         program: its agent program; None: the lead's, or as configured. Likewise the model and the network.
         model: its model.
         network: its network.
         allow: the hosts that its `filtered` network lets through; None: all that the lead's does, or as configured.
-        budget: what it may use with its descendants.
+        budget: its pool with its descendants (`core.families.budget`).
         time_limit: the seconds that a turn of it may take; None: as configured.
         result_schema: the JSON schema that its result must fit, as JSON.
     """
@@ -89,8 +88,8 @@ class Plan:
         name: its name.
         members: its agents, in the file's order.
         lead: the member that is the others' parent; None: each is by itself.
-        place: where they work, of `PLACES`, of which `in-place` and `share` are the same; None: as with `spawn`.
-        budget: what they may use together: the lead's budget.
+        place: where they work, of `PLACES`; None: as with `spawn`.
+        budget: their common pool, which is the lead's budget.
         timeout: the seconds after which the run is over; None: it has no limit.
         variables: environment variables of all of them, with the values that the file's prompts were filled with.
     """
@@ -105,7 +104,7 @@ class Plan:
 
 
 class RunOutcome(StrEnum):
-    """How a run stands that doesn't go on by itself."""
+    """The outcome of a run that is over or waits for a person."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -122,14 +121,14 @@ class Run:
         name: its family's name, which no other run has: the plan's, or with a number.
         file: the file's path.
         workspace: the directory that the family works on.
-        plan: what the file said, with all variables filled in.
+        plan: the content of the file, with all variables filled in.
         by: who started it (`records.BY_OPERATOR`).
         started_at: when, in seconds since the epoch.
         agents: the ids of the agents that were started, by their members' names.
         ended_at: when it was over; None: it isn't.
         outcome: how it ended; None: it hasn't.
         why: a sentence about its failure, where no agent's own says it.
-        result: what came of it, once it is over.
+        result: its result, once it is over.
         standings: how its members stood then, by name.
     """
 
@@ -155,7 +154,7 @@ class Standing(StrEnum):
     """Also one that has failed where its `on_fail` lets the others go on."""
     FAILED = "failed"
     NEEDS_YOU = "needs-you"
-    """Only a person lets it go on: it asks or waits for one that does, has failed with `on_fail = "ask"`, was suspended."""
+    """It asks, waits for one that asks, was suspended, or failed with `on_fail = "ask"`: only a person lets it go on."""
     OUT_OF_BUDGET = "out-of-budget"
 
 
@@ -173,7 +172,7 @@ class End(NamedTuple):
 
 
 def next_step(run: Run, standings: Mapping[str, Standing], now: float) -> Start | End | None:
-    """Decide what to do about a run that isn't over; None: nothing for now.
+    """Decide the next step of a run that isn't over; None: it waits for its agents.
 
     Args:
         run: the run.
@@ -201,7 +200,7 @@ def standing_of(met: bool | None, on_fail: OnFail, *, is_accepted: bool) -> Stan
 
     Args:
         met: whether it has succeeded; None: that isn't decided, because a person has suspended or interrupted it.
-        on_fail: what its failure means.
+        on_fail: the effect of its failure.
         is_accepted: whether a person has accepted its failure.
     """
     if met is None:
@@ -256,7 +255,7 @@ def checked(plan: Plan) -> Plan:
     if plan.timeout is not None and not 0 < plan.timeout <= LONGEST_S:
         raise InvalidParams(f"timeout: can be a number up to {LONGEST_S}")
     if not 1 <= len(names) <= MOST_MEMBERS:
-        raise InvalidParams(f"a family has 1 to {MOST_MEMBERS} agents, not {len(names)}")
+        raise InvalidParams(f"agents: a family has 1 to {MOST_MEMBERS}, not {len(names)}")
     for key, name in (("name", plan.name), *((f"agents.{name}", f"{plan.name}-999.{name}") for name in names)):
         if not is_agent_name(name):
             raise InvalidParams(f"{key}: {name!r} can't be a name: letters, digits, '.', '_' and '-', 64 at most")
@@ -268,27 +267,36 @@ def checked(plan: Plan) -> Plan:
         raise InvalidParams("budget: a family's is its lead's, so name a lead, or give each agent a budget of its own")
     for member in plan.members:
         _check(member, plan.name)
-        if sum(member.name.lower() == name.lower() for name in names) > 1:
-            raise InvalidParams(f"agents.{member.name}: two agents have this name: capitals don't tell them apart")
-        if (unknown := next((name for name in member.needs if name not in names or name == member.name), None)) is not None:
-            raise InvalidParams(f"agents.{member.name}.needs: there is no other agent {unknown!r}")
-        if member.name == plan.lead and member.needs:
-            raise InvalidParams(f"agents.{member.name}.needs: the lead starts the others, so it can need none of them")
-        if member.name == plan.lead and member.budget and plan.budget:
-            raise InvalidParams(f"agents.{member.name}.budget: the lead's is the family's: leave one of them out")
+        _check_among(member, plan)
     ordered(plan)
     return plan
 
 
+def _check_among(member: Member, plan: Plan) -> None:
+    """Raise `InvalidParams` for a member that can't be one of this family."""
+    where, names = f"agents.{member.name}", [other.name for other in plan.members]
+    if sum(member.name.lower() == name.lower() for name in names) > 1:
+        raise InvalidParams(f"{where}: two agents have this name: capitals don't tell them apart")
+    if (unknown := next((name for name in member.needs if name not in names or name == member.name), None)) is not None:
+        raise InvalidParams(f"{where}.needs: there is no other agent {unknown!r}")
+    if member.name == plan.lead and member.needs:
+        raise InvalidParams(f"{where}.needs: the lead starts the others, so it can need none of them")
+    if member.name == plan.lead and member.budget and plan.budget:
+        raise InvalidParams(f"{where}.budget: the lead's is the family's: leave one of them out")
+    for key, limit in member.budget.items():
+        if limit > plan.budget.get(key, limit):
+            raise InvalidParams(f"{where}.budget: {key} can be {plan.budget[key]:g} at most, as the family's")
+
+
 def _check(member: Member, family: str) -> None:
-    """Raise `InvalidParams` for a member that no agent can be, as `spawn` would; what depends on this machine aside."""
+    """Raise `InvalidParams` for a member that `spawn` would refuse on any machine."""
     where = f"agents.{member.name}"
     if (problem := ref_problem(f"{family}.{member.name}")) is not None:
         raise InvalidParams(f"{where}: {problem}")
     if not member.prompt.strip() or "\0" in member.prompt + member.instructions:
         raise InvalidParams(f"{where}.prompt: can't be empty, and neither it nor the role can have a NUL")
-    if member.check is not None and not (1 <= len(member.check) <= _LONGEST_CHECK and "\0" not in member.check):
-        raise InvalidParams(f"{where}.check: can have 1 to {_LONGEST_CHECK} characters, without NUL")
+    if member.check is not None and not (1 <= len(member.check) <= LONGEST_COMMAND and "\0" not in member.check):
+        raise InvalidParams(f"{where}.check: can have 1 to {LONGEST_COMMAND} characters, without NUL")
     if not 0 <= member.retries <= MOST_RETRIES:
         raise InvalidParams(f"{where}.on_fail: an agent can be sent back up to {MOST_RETRIES} times")
     if member.time_limit is not None and not 0 < member.time_limit <= LONGEST_S:
@@ -303,8 +311,8 @@ def _check(member: Member, family: str) -> None:
 
 
 def _check_network(where: str, member: Member) -> None:
-    if member.network not in {None, *NETWORKS}:
-        raise InvalidParams(f"{where}.network: can be {', '.join(NETWORKS)}, not {member.network!r}")
+    if member.network not in {None, *_NETWORKS}:
+        raise InvalidParams(f"{where}.network: can be {', '.join(_NETWORKS)}, not {member.network!r}")
     if member.allow is not None and member.network not in {None, "filtered"}:
         raise InvalidParams(f"{where}.allow: the network {member.network} has no list of what it allows")
     try:
@@ -322,15 +330,23 @@ def _problem_of(schema: str) -> str | None:
 
 def most_turns(plan: Plan) -> int:
     """Return how many turns a run can take by its file: a task's, each retry's, and one a child's report."""
-    own = sum(1 + (member.retries if member.check is not None else 0) for member in plan.members)
+    own = sum(
+        min(1 + (member.retries if member.check is not None else 0), member.budget.get("turns", math.inf))
+        for member in plan.members
+    )
     reports = len(plan.members) - 1 if plan.lead is not None else 0
     return int(min(own + reports, plan.budget.get("turns", own + reports)))
 
 
 def name_after(wanted: str, taken: Collection[str]) -> str:
-    """Return a run's name: the family's, or with the first number that is free: `review`, `review-2`."""
+    """Return a run's name: the family's, or with the first number that is free: `review`, `review-2`.
+
+    Args:
+        wanted: the family's name.
+        taken: the names that are taken, in small letters: capitals don't tell names apart.
+    """
     number = 2
     found = wanted
-    while found in taken:
+    while found.lower() in taken:
         found, number = f"{wanted}-{number}", number + 1
     return found

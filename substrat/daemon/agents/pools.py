@@ -1,6 +1,6 @@
 """The budgets that an agent uses from, its own and its ancestors', as they stand this moment.
 
-A record has what ended turns have used. The minutes of turns that run are added here, each time somebody asks.
+A record has the use of ended turns. These functions add the minutes of turns that run.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class SpawnRequest(NamedTuple):
         by: who asks, where no agent does (`records.BY_OPERATOR`).
         only: all that its `filtered` network lets through, a part of its parent's; None: all of that.
         budget: limits of what it may use with its descendants; empty: it has no budget of its own.
-        also: what else is a part of the commit.
+        also: adds to the commit that makes it.
     """
 
     workspace: str
@@ -328,6 +328,13 @@ def _children(registry: Registry, parent: Agent) -> tuple[list[str], list[str]]:
     going_on = registry.store.askers(ids) | registry.store.waiters(ids)
     idle = [agent.name for agent in children if agent.phase in {Phase.IDLE, Phase.FAILED} and agent.id not in going_on]
     return [agent.name for agent in children if agent.name not in idle], idle
+
+
+def check_time_limit(registry: Registry, parent: Agent, seconds: float) -> None:
+    """Raise `PolicyDenied` if a child can't have a time limit, because its parent's is shorter."""
+    most = limits_of(registry, parent)["turn_s"]
+    if most is not None and seconds > most:
+        raise PolicyDenied(f"its time limit can be {most:g} s at most, as {parent.name}'s, not {seconds:g} s")
 
 
 def limits_of(registry: Registry, agent: Agent) -> dict[str, float | None]:

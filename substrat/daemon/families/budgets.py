@@ -1,6 +1,6 @@
-"""Counts what agents use against their budgets and those of their ancestors; `core.families.budget` decides.
+"""Counts agents' use against their budgets and those of their ancestors; `core.families.budget` decides.
 
-What is used is added up in the commit that causes it: a turn with its start, its minutes and tokens with its end, a tool
+Each use is added in the commit that causes it: a turn with its start, its minutes and tokens with its end, a tool
 call with the line that tells it. A budget that is used up is an obstacle in the queue of all below it.
 """
 
@@ -43,7 +43,7 @@ class Wish(NamedTuple):
 
     Args:
         limits: limits that it gets.
-        more: how much more it gets of what it has.
+        more: how much is added to its limits.
         clear: whether it is taken away instead.
     """
 
@@ -125,7 +125,7 @@ class Budgets:
         )
 
     def _spend(self, change: Change, agent: Agent, spent: Mapping[str, float]) -> None:
-        """Add to what an agent and its ancestors have used, up to the highest that has a budget."""
+        """Add to the use of an agent and its ancestors, up to the highest that has a budget."""
         owners = pools.owners(self._registry, agent)
         if not owners:
             return
@@ -142,9 +142,9 @@ class Budgets:
     # Turns that run
 
     def look(self) -> None:
-        """Stop the turns whose budget lets them go on no longer, and ask to be called again when that may be so.
+        """Stop running turns whose minutes or tool calls are used up, and ask to be called when the next minutes will be.
 
-        It is called whenever a turn may begin: before, so that none begins whose minutes are over, and after.
+        It is called whenever turns may have begun.
         """
         runs = self._registry.index.in_phases(RUNNING_PHASES)
         owners = {owner.id: owner for agent in runs for owner in pools.owners(self._registry, agent)}
@@ -181,7 +181,7 @@ class Budgets:
     # Requests
 
     def change(self, name: str, wanted: Wish, by: str) -> Agent:
-        """Give an agent a budget, or change or take away the one that it has; what was held up by it goes on.
+        """Give an agent a budget, or change or take away the one that it has; turns that it held back go on.
 
         Args:
             name: its name or id.

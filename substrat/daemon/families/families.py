@@ -67,8 +67,7 @@ class Families:
             removing=(self.waits.before_removal,),
             settle=(self._settle,),
             apply=(self.waits.apply, self.needs.apply, self.queue.apply),
-            # Before, so that no turn begins whose minutes are over; after, for the time at which those of new turns are.
-            admit=(self.budgets.look, self.admission.admit, self.budgets.look),
+            admit=(self.admission.admit, self.budgets.look),
         )
 
     def _settle(self, change: Change) -> None:

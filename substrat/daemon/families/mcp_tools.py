@@ -199,9 +199,7 @@ class ToolCalls:
         """Return the limits of a child that its parent gives it; raises `PolicyDenied` for more than the parent has."""
         found: dict[str, object] = {}
         if call.time_limit_s is not None:
-            most = spawning.limits_of(self._requests.registry, caller)["turn_s"]
-            if most is not None and call.time_limit_s > most:
-                raise PolicyDenied(f"time_limit_s can be {most:g} at most, as for you, not {call.time_limit_s:g}")
+            spawning.check_time_limit(self._requests.registry, caller, call.time_limit_s)
             found["time_limit"] = call.time_limit_s
         if call.priority is not None:
             priority, order = Priority(call.priority), list(Priority)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from substrat.daemon.families.waits import Waits
 
 T = TypeVar("T")
-_AT_WORK = frozenset({"queued", "running"})
+AT_WORK = frozenset({"queued", "running"})
+"""The states of agents that go on by themselves."""
 
 
 class Waiting:
@@ -48,7 +49,7 @@ class Waiting:
         """
         found = []
         for agent_id in [self._registry.find(name).id for name in names]:
-            while not (self._state(agent_id) in states if states else self.is_at_rest(agent_id)):
+            while not (self._state(agent_id) in states if states else self._is_at_rest(agent_id)):
                 await self._next_change(agent_id)
             found.append(self._registry.find(agent_id))
         return found
@@ -56,11 +57,10 @@ class Waiting:
     def _state(self, agent_id: str) -> str:
         return STATE_OF[self._registry.find(agent_id).phase]
 
-    def is_at_rest(self, agent_id: str) -> bool:
-        """Say whether an agent goes on no more before a person acts, or has nothing more to do."""
+    def _is_at_rest(self, agent_id: str) -> bool:
         if self.spent(agent_id) is not None:
             return True
-        if self._state(agent_id) in _AT_WORK:
+        if self._state(agent_id) in AT_WORK:
             return False
         waits = bool(self._waits.open_of(agent_id)) or bool(self._store.askers([agent_id]))
         return not waits or self._is_stalled(agent_id)
@@ -68,7 +68,7 @@ class Waiting:
     def _is_stalled(self, agent_id: str) -> bool:
         """Say whether neither an agent nor any that it waits for works, and one of them needs a person now."""
         found = [agent for one in self._waits.awaited(agent_id) if (agent := self._registry.get(one)) is not None]
-        at_work = any(STATE_OF[agent.phase] in _AT_WORK for agent in found)
+        at_work = any(STATE_OF[agent.phase] in AT_WORK for agent in found)
         return not at_work and self._overview.is_urgent(found)
 
     def spent(self, agent_id: str) -> str | None:
@@ -77,7 +77,7 @@ class Waiting:
         obstacles = [
             self._budgets.obstacle(agent) if agent.phase is Phase.QUEUED else None
             for agent in found
-            if STATE_OF[agent.phase] in _AT_WORK
+            if STATE_OF[agent.phase] in AT_WORK
         ]
         spent = [one.text for one in obstacles if one is not None and one.kind is ObstacleKind.BUDGET]
         return spent[0] if spent and len(spent) == len(obstacles) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 import structlog
@@ -19,18 +19,19 @@ import trio
 from substrat.core.agents.attention import AttentionKind
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.families import needs, results, runs
-from substrat.core.families.runs import End, Run, RunOutcome, Standing, Start
+from substrat.core.families.runs import End, OnFail, Run, RunOutcome, Standing, Start
 from substrat.daemon.agents import spawning
 from substrat.daemon.agents.wakeup import Wakeup
+from substrat.daemon.families.waiting import AT_WORK
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import LimitReached, NotFound, Refused, SandboxFailed, StorageFailed, SubstratError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from substrat.core.agents.records import Agent
-    from substrat.core.families.runs import Member, OnFail, Plan
+    from substrat.core.families.runs import Member, Plan
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.requests import AgentRequests
     from substrat.daemon.families.families import Families
@@ -39,16 +40,29 @@ if TYPE_CHECKING:
 log = structlog.get_logger("substrat.runs")
 
 _AGAIN_S = 5.0
-"""Seconds until an agent is started once more that there was no room for, or that couldn't be started just now."""
+"""Seconds until the next try to start an agent."""
 _TRIES = 3
-"""How often something that may pass keeps an agent from being started, until its run has failed."""
+"""Failed tries to start one agent after which it counts as failed; want of room doesn't count."""
 _ASKS = {AttentionKind.ANSWER, AttentionKind.UNSAFE, AttentionKind.UNKEPT}
 _HELD = {Phase.SUSPENDED, Phase.FROZEN}
-_AT_WORK = {"queued", "running"}
+
+
+class Status(NamedTuple):
+    """The state of a run.
+
+    Args:
+        standings: how its members stand that were started, or can't be.
+        outcome: its outcome; None: it goes on by itself.
+        why: a sentence about a member that isn't started yet, or can't be; None: there is none.
+    """
+
+    standings: Mapping[str, Standing]
+    outcome: RunOutcome | None
+    why: str | None
 
 
 class _Followed:
-    """A run that isn't over, and what its task is woken by.
+    """A run that isn't over, with the wake-up of its task; a daemon that dies loses all but the run.
 
     Args:
         run: the run, as it is stored.
@@ -59,7 +73,24 @@ class _Followed:
         self.changed = Wakeup()
         self.moved = trio.Event()
         self.held: str | None = None
+        """Why the next member isn't started yet."""
+        self.is_short = False
+        """Whether that is want of room, which a person has to make."""
+        self.again_at = 0.0
+        """When the next try may be, in seconds since the epoch."""
         self.tries = 0
+        self.failed: dict[str, str] = {}
+        """The members that can't be started, each with the reason."""
+
+    def wake(self) -> None:
+        """Let its task look at it, and those that follow it."""
+        self.changed.set()
+        self.tell()
+
+    def tell(self) -> None:
+        """Let those look at it that follow it."""
+        self.moved.set()
+        self.moved = trio.Event()
 
 
 @attrs.define(eq=False)
@@ -72,6 +103,8 @@ class Runs:
     _open: dict[str, _Followed] = attrs.field(init=False, factory=dict)
     _of: dict[str, str] = attrs.field(init=False, factory=dict)
     """The names of the runs that aren't over, by the ids of their agents."""
+    _running: dict[str, str] = attrs.field(init=False, factory=dict)
+    """The turns of agents that run, by these when they changed last."""
     _begun: Wakeup = attrs.field(init=False, factory=Wakeup)
 
     async def run(self) -> None:
@@ -97,30 +130,42 @@ class Runs:
     def look(self) -> None:
         """Look at the runs again: a time may have come, or a limit have changed."""
         for followed in self._open.values():
-            followed.changed.set()
+            followed.wake()
 
     def _note_change(self, agents: Iterable[str]) -> None:
-        """Wake the tasks of the runs whose agents have changed, or ones that descend from these."""
-        if not self._open:
-            return
+        """Wake the runs of agents that have changed, of those above them, and of those that wait for them."""
         registry = self._requests.registry
-        for agent_id in agents:
+        for agent_id in agents if self._open else ():
             agent = registry.get(agent_id)
-            above = registry.lineage(agent) if agent is not None else [agent_id]
+            if agent is not None and self._is_only_further(agent):
+                continue
+            waiting = [wait.agent for wait in self._families.waits.about(agent_id)]
+            found = [one for one in map(registry.get, {agent_id, *waiting}) if one is not None]
+            above = {agent_id, *(one for each in found for one in registry.lineage(each))}
             for name in {self._of[one] for one in above if one in self._of}:
-                self._open[name].changed.set()
+                self._open[name].wake()
+
+    def _is_only_further(self, agent: Agent) -> bool:
+        """Say whether an agent is in the same running turn as when it changed last, as after each line of its output."""
+        turn = agent.turn.id if agent.phase is Phase.RUNNING and agent.turn is not None else None
+        before = self._running.pop(agent.id, None)
+        if turn is not None:
+            self._running[agent.id] = turn
+        return turn is not None and turn == before
 
     async def _go_on(self, followed: _Followed) -> None:
-        """Do what a run needs until it is over; what breaks ends this run alone."""
+        """Take the steps of a run until it is over; an error ends this run alone."""
         name = followed.run.name
         try:
             while name in self._open:
                 followed.changed.clear()
-                if (end := await self._step(followed)) is not None:
+                end = await self._step(followed)
+                if end is not None and end.outcome is RunOutcome.TIMEOUT:
+                    await until_stored(partial(self._suspend, followed.run))
+                if end is not None:
                     await until_stored(partial(self._end, name, end))
-                followed.moved.set()
-                followed.moved = trio.Event()
-                if end is None:
+                else:
+                    followed.tell()
                     await followed.changed.wait()
         except Exception:
             log.exception("a run broke", run=name)
@@ -128,39 +173,43 @@ class Runs:
             await until_stored(partial(self._end, name, end, is_known=False))
 
     async def _step(self, followed: _Followed) -> End | None:
-        """Start the agents that can be started; returns how the run ends, None while it doesn't."""
-        registry, followed.held = self._requests.registry, None
-        while followed.run.ended_at is None:
-            run, now = followed.run, registry.now()
-            step = runs.next_step(run, self._standings(run), now)
+        """Start the agents that can be started; returns the run's end, None while it goes on."""
+        registry = self._requests.registry
+        while (run := followed.run).ended_at is None:
+            now = registry.now()
+            step = runs.next_step(run, self._standings(followed), now)
             if isinstance(step, End):
-                if step.outcome is RunOutcome.TIMEOUT:
-                    self._suspend(run)
-                return step
+                return step._replace(why=step.why or next(iter(followed.failed.values()), None))
             if step is None:
+                followed.held = None
                 if run.plan.timeout is not None:
                     registry.wake_at(run.started_at + run.plan.timeout)
                 return None
-            if (end := await self._try(followed, step.member)) is not None or followed.held is not None:
-                return end
+            if now < followed.again_at or not await self._try(followed, step.member):
+                registry.wake_at(max(followed.again_at, now))
+                return None
         return None
 
-    async def _try(self, followed: _Followed, member: Member) -> End | None:
-        """Start a member; returns the end of the run if that can't be, and notes in `held` what may pass."""
+    async def _try(self, followed: _Followed, member: Member) -> bool:
+        """Start a member; returns False if that has to be tried again later."""
         name = f"{followed.run.name}.{member.name}"
-        followed.held = None
         try:
             await self._start.start(followed.run, member, partial(self._note_start, followed, member))
+        except (StorageFailed, LimitReached) as problem:
+            room = problem.message if isinstance(problem, StorageFailed) else "limits.children or limits.agents is reached"
+            followed.held, followed.is_short = f"{name} isn't started yet: {room}", True
         except SubstratError as problem:
-            is_passing = isinstance(problem, StorageFailed | LimitReached)
-            followed.tries += not is_passing
-            if not is_passing and not (isinstance(problem, SandboxFailed | Refused) and followed.tries < _TRIES):
-                return End(RunOutcome.FAILED, f"{name} can't be started: {problem.message}")
-            followed.held = f"{name} isn't started yet: {problem.message}"
-            self._requests.registry.wake_at(self._requests.registry.now() + _AGAIN_S)
+            followed.tries += 1
+            if not isinstance(problem, SandboxFailed | Refused) or followed.tries >= _TRIES:
+                followed.failed[member.name] = f"{name} can't be started: {problem.message}"
+                followed.held, followed.tries = None, 0
+                return True
+            followed.held, followed.is_short = f"{name} isn't started yet: {problem.message}", False
         else:
-            followed.tries = 0
-        return None
+            followed.held, followed.tries, followed.again_at = None, 0, 0.0
+            return True
+        followed.again_at = self._requests.registry.now() + _AGAIN_S
+        return False
 
     def _note_start(self, followed: _Followed, member: Member, change: Change, agent: Agent) -> None:
         run = followed.run
@@ -182,8 +231,8 @@ class Runs:
         self._open.pop(run.name, None)
         for agent_id in run.agents.values():
             self._of.pop(agent_id, None)
-        followed.changed.set()
-        followed.moved.set()
+            self._running.pop(agent_id, None)
+        followed.wake()
 
     def _members_and_below(self, run: Run) -> Iterator[Agent]:
         """Return the agents of a run, and all that descend from them, each once."""
@@ -196,10 +245,10 @@ class Runs:
                     yield one
 
     def _suspend(self, run: Run) -> None:
-        """Suspend what works for a run whose time is over; once more, if a daemon dies in between."""
+        """Suspend the agents of a run whose time is over; after a crash the next daemon does it again."""
         for agent in list(self._members_and_below(run)):
-            if STATE_OF[agent.phase] in _AT_WORK:
-                with suppress(SubstratError):
+            if STATE_OF[agent.phase] in AT_WORK:
+                with suppress(NotFound, Refused):
                     self._requests.suspend(agent.id, run.by)
 
     def _end(self, name: str, end: End, *, is_known: bool = True) -> None:
@@ -211,11 +260,14 @@ class Runs:
         with registry.change("run ended") as change:
             after = replace(run, ended_at=registry.now(), outcome=end.outcome, why=end.why)
             if is_known:
-                standings = {member: standing.value for member, standing in self._standings(run).items()}
+                # Agents that work are being stopped: a person has ended the run, or suspends them for its time.
+                stopped = Standing.NEEDS_YOU if end.outcome is RunOutcome.TIMEOUT else Standing.FAILED
+                found = self._standings(followed).items()
+                standings = {one: (stopped if now is Standing.WORKING else now).value for one, now in found}
                 after = replace(after, result=self._result_of(run), standings=standings)
             registry.store.save_run(after)
             told = [agent for one in run.agents.values() if (agent := registry.get(one)) is not None]
-            for agent in told[:1]:  # the lead, where there is one
+            for agent in told[:1]:  # its first agent, which is the lead if it has one
                 text = end.why or f"the run {name} has {end.outcome}"
                 change.record(DaemonEvent(agent.id, None, "run:ended", text, {"run": name, "outcome": end.outcome.value}))
             change.after(partial(self._take_over, followed, after))
@@ -234,7 +286,7 @@ class Runs:
         """Store a run, whose agents start then.
 
         Args:
-            plan: what its file says, checked.
+            plan: the content of its file, checked.
             file: the file's path, for people.
             workspace: the directory that the family works on.
             by: who starts it (`records.BY_OPERATOR`).
@@ -246,20 +298,35 @@ class Runs:
         for member in plan.members:
             if member.model is not None:
                 spawning.check_model(member.model)
-        names = {run.name for run in registry.store.runs()}
+        names = {name.lower() for name in registry.store.run_names()}
         for agent in registry.agents:
-            parts = agent.name.split(".")
-            names.update(".".join(parts[: number + 1]) for number in range(len(parts)))
+            for name in (agent.name, agent.clone.former_name if agent.clone is not None else None):
+                parts = (name or "").lower().split(".")
+                names.update(".".join(parts[: number + 1]) for number in range(len(parts)))
         with registry.change("run started") as change:
             run = Run(runs.name_after(plan.name, names), file, workspace, plan, by, started_at=registry.now())
             registry.store.save_run(run)
             change.after(partial(self._follow, run))
         return run
 
-    def end(self, name: str) -> list[Agent]:
-        """Declare a run over that isn't; returns its agents and those below that haven't ended, which the caller ends."""
-        self._end(name, End(RunOutcome.FAILED, "it was ended by the operator"))
-        return [agent for agent in self._members_and_below(self.find(name)) if agent.phase is not Phase.ENDED]
+    def end(self, name: str, by: str) -> list[Agent]:
+        """End a run, unless it is over, and its agents in the same commit; returns those that hadn't ended.
+
+        Args:
+            name: its name.
+            by: who asks (`records.BY_OPERATOR`).
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        run = self.find(name)
+        ending: list[Agent] = []
+        with self._requests.registry.change("run ended"):
+            self._end(name, End(RunOutcome.FAILED, "it was ended by the operator"))
+            for agent_id in run.agents.values():
+                if self._requests.registry.get(agent_id) is not None:
+                    ending += self._requests.end_family(agent_id, by)
+        return ending
 
     async def moved(self, name: str) -> None:
         """Wait until a run that isn't over may stand otherwise."""
@@ -268,45 +335,35 @@ class Runs:
 
     # How they stand
 
-    def standings(self, run: Run) -> dict[str, Standing]:
-        """Return how the members of a run stand whose agents were started; once it is over, how they did then."""
-        if run.ended_at is not None:
-            return {name: Standing(standing) for name, standing in run.standings.items()}
-        return self._standings(run)
+    def status(self, run: Run) -> Status:
+        """Return the state of a run; once it is over, as it was then."""
+        if (followed := self._open.get(run.name)) is None:
+            return Status({name: Standing(word) for name, word in run.standings.items()}, run.outcome, run.why)
+        standings, why = self._standings(followed), followed.held or next(iter(followed.failed.values()), None)
+        if not isinstance(runs.next_step(run, standings, self._requests.registry.now()), Start):
+            return Status(standings, runs.outcome_of(run, standings), why)
+        is_stuck = followed.held is not None and followed.is_short and Standing.WORKING not in standings.values()
+        return Status(standings, RunOutcome.NEEDS_YOU if is_stuck else None, why)
 
-    def outcome(self, run: Run) -> RunOutcome | None:
-        """Return how a run stands that doesn't go on by itself; None: it does."""
-        if run.ended_at is not None:
-            return run.outcome
-        standings = self._standings(run)
-        followed = self._open.get(run.name)
-        if isinstance(runs.next_step(run, standings, self._requests.registry.now()), Start):
-            is_held = followed is not None and followed.held is not None and Standing.WORKING not in standings.values()
-            return RunOutcome.NEEDS_YOU if is_held else None
-        return runs.outcome_of(run, standings)
-
-    def why(self, run: Run) -> str | None:
-        """Return the sentence about a run that has failed, or that can't start an agent; None: there is none."""
-        followed = self._open.get(run.name)
-        return run.why if followed is None else followed.held
-
-    def _standings(self, run: Run) -> dict[str, Standing]:
+    def _standings(self, followed: _Followed) -> dict[str, Standing]:
+        run = followed.run
         on_fail = {member.name: member.on_fail for member in run.plan.members}
-        return {name: self._standing(agent_id, on_fail[name]) for name, agent_id in run.agents.items()}
+        found = {name: self._standing(agent_id, on_fail[name]) for name, agent_id in run.agents.items()}
+        return found | dict.fromkeys(followed.failed, Standing.FAILED)
 
     def _standing(self, agent_id: str, on_fail: OnFail) -> Standing:
         registry, waiting, waits = self._requests.registry, self._families.waiting, self._families.waits
         agent = registry.get(agent_id)
         if agent is None:
-            return Standing.FAILED
+            return Standing.SUCCEEDED if on_fail is OnFail.CONTINUE else Standing.FAILED
+        if agent.phase is Phase.RUNNING:
+            return Standing.WORKING
         if waiting.spent(agent_id) is not None:
             return Standing.OUT_OF_BUDGET
         found = [one for one in map(registry.get, waits.awaited(agent_id)) if one is not None]
-        if any(STATE_OF[one.phase] in _AT_WORK for one in found):
-            return Standing.WORKING
         own = waits.open_of(agent_id)
-        if any(wait.deadline is not None for wait in own):
-            return Standing.WORKING  # it is woken then
+        if any(STATE_OF[one.phase] in AT_WORK for one in found) or any(wait.deadline is not None for wait in own):
+            return Standing.WORKING  # a wait with a deadline wakes it then
         (attention,) = self._families.overview.attentions([agent])
         if own or agent.phase in _HELD or attention.kind in _ASKS:
             return Standing.NEEDS_YOU

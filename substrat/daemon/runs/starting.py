@@ -15,7 +15,7 @@ from substrat.core.programs.table import named
 from substrat.daemon.agents import spawning
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.clones.wishes import CloneWish
-from substrat.errors import NotFound, PolicyDenied
+from substrat.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from substrat.daemon.state.layout import Layout
 
 _CHILD_PLACES: dict[str, Literal["clone", "share", "scratch"]] = {
-    "clone": "clone", "in-place": "share", "share": "share", "scratch": "scratch",
+    "clone": "clone", "in-place": "share", "scratch": "scratch",
 }  # fmt: skip
 """The words of files, and those of `spawn_agent` for the same."""
 
@@ -49,29 +49,19 @@ class MemberStart:
         Args:
             run: the run.
             member: the member of its plan.
-            also: what else is a part of the commit.
+            also: adds to the commit that starts it.
 
         Raises:
             SubstratError: it can't be started, or not now (`LimitReached`, `StorageFailed`).
         """
-        plan, registry = run.plan, self._requests.registry
-        lead = self._lead(run) if plan.lead not in {None, member.name} else None
+        plan, registry, lead = run.plan, self._requests.registry, self._lead_of(run, member)
         spawning.check_room(registry, lead)  # before the lead's work is kept for its clone, which takes long
-        own = {
-            "program": named(member.program or (lead.settings if lead else registry.config.agent).program).id,
-            "instructions": member.instructions, "result_schema": member.result_schema, "check": member.check,
-            "retries": member.retries, "environment": plan.variables,
-            **({"time_limit": member.time_limit} if member.time_limit is not None else {}),
-        }  # fmt: skip
-        most = spawning.limits_of(registry, lead)["turn_s"] if lead is not None else None
-        if most is not None and (member.time_limit or 0) > most:
-            raise PolicyDenied(f"time_limit can be {most:g} at most, as for its lead, not {member.time_limit:g}")
-        settings = (lead.settings if lead else AgentSettings(registry.config.agent.restore)).of_child(**own)
-        await self._sandboxes.checks.check(settings.program)
+        program = named(member.program or (lead.settings if lead else registry.config.agent).program).id
+        await self._sandboxes.checks.check(program)
         request = SpawnRequest(
             lead.workspace if lead else await self._sandboxes.checks.check_workspace(run.workspace),
             f"{run.name}.{member.name}", member.model, Network(member.network) if member.network else None,
-            with_names(member.prompt, run.name), settings=settings, by=run.by, also=also,
+            with_names(member.prompt, run.name), by=run.by, also=also,
             budget={**member.budget, **(plan.budget if member.name == plan.lead else {})},
         )  # fmt: skip
         if lead is None:
@@ -80,9 +70,21 @@ class MemberStart:
             kind = _CHILD_PLACES[plan.place] if plan.place is not None else None
             place = await self._clones.places.choose(lead, SpawnAgent(member.prompt, request.name, workspace=kind))
             request = request._replace(clone=place.clone, scratch=place.scratch, only=member.allow)
-        self._requests.spawn(request, lead)
+            lead = self._lead_of(run, member)  # its rights may have changed meanwhile
+        own = {
+            "program": program, "instructions": member.instructions, "result_schema": member.result_schema,
+            "check": member.check, "retries": member.retries, "environment": plan.variables,
+            **({"time_limit": member.time_limit} if member.time_limit is not None else {}),
+        }  # fmt: skip
+        if lead is not None and member.time_limit is not None:
+            spawning.check_time_limit(registry, lead, member.time_limit)
+        settings = (lead.settings if lead else AgentSettings(registry.config.agent.restore)).of_child(**own)
+        self._requests.spawn(request._replace(settings=settings), lead)
 
-    def _lead(self, run: Run) -> Agent:
+    def _lead_of(self, run: Run, member: Member) -> Agent | None:
+        """Return the lead as it is now, the parent of all members but itself; None: the member has none."""
+        if run.plan.lead in {None, member.name}:
+            return None
         lead = self._requests.registry.get(run.agents.get(run.plan.lead or ""))
         if lead is None or lead.phase is Phase.ENDED:
             raise NotFound(f"its lead {run.name}.{run.plan.lead} is gone")

@@ -26,6 +26,10 @@ class RunQueries(Database):
         """Load every run, the newest first."""
         return self._all(RUNS, "ORDER BY started_at DESC, name")
 
+    def run_names(self) -> list[str]:
+        """Load the names of all runs."""
+        return [row[0] for row in self._db.execute("SELECT name FROM runs")]
+
     def open_runs(self) -> list[Run]:
         """Load the runs that aren't over, the oldest first."""
         return self._all(RUNS, "WHERE ended_at IS NULL ORDER BY started_at, name")

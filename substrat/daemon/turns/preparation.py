@@ -91,7 +91,8 @@ class TurnPreparation:
         guarded = msgspec.structs.replace(prepared.protected, unfinished=unfinished)
         record = protected_paths.encode(guarded)
         notices = [git_leftovers.notice(unfinished)] if unfinished else []
-        notices += [said for pool in pools.of(self._state.registry, agent) if (said := budget.words(*pool)) is not None]
+        found = pools.of(self._state.registry, agent)
+        notices += [said for owner, own in found if (said := budget.words(owner.name, own)) is not None]
         prompt = "\n\n".join([*notices, prompt_of(self._state.registry, turn)])
         prompt = program_of(agent).prompt(prompt)
         make = partial(place.make, prompt, record, prepared.network_mode, own_chats=True, turn=turn.id)

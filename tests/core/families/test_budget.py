@@ -63,7 +63,7 @@ def test_a_budget_that_is_given_to_a_member_counts_from_then_on():
 
 def test_a_child_may_have_what_is_left():
     above = budget.with_limits(None, {"turns": 10.0}).with_spent({"turns": 8})
-    assert budget.too_much({"turns": 3.0}, "lead", above) == "turns can be 2 at most, what is left of lead's budget"
+    assert budget.too_much({"turns": 3.0}, "lead", above) == "turns can be 2 at most, the rest of lead's budget"
     assert budget.too_much({"turns": 2.0, "minutes": 1e6}, "lead", above) is None
 
 

@@ -99,6 +99,11 @@ WRONG = {
     "[vars]\na='1'\nA='2'\n[agents.a]\nprompt='x'": "line 2: vars.a: and another variable are both $A in checks",
     "[vars]\na='{{agent.b}}'\n[agents.a]\nprompt='x'": "line 2: vars.a: can't hold {{agent.…}}",
     '[agents.a]\nprompt="""\n[agents.b]\nrole = 1\n"""\nrole = 7': "line 6: agents.a.role: is a text",
+    "[family]\nlead='b'\nbudget={turns=4}\n[agents.a]\nprompt='x'\nbudget={turns=5}\n[agents.b]\nprompt='x'": (
+        "line 6: agents.a.budget: turns can be 4 at most, as the family's"
+    ),
+    "[agents.a]\nprompt='x'\nmodel='{{agent.a}}'": "line 3: agents.a.model: {{agent.a}} is unknown",
+    "\n".join(f"[agents.a{number}]\nprompt='x'" for number in range(300)): "line 1: agents: a family has 1 to 256, not 300",
     "[agents.a": "this is no TOML: ",
 }
 
@@ -113,6 +118,8 @@ def test_what_no_family_can_be(text):
 def test_words_in_braces_that_stand_for_themselves():
     (one,) = read("[agents.a]\nprompt = 'use \\{{ x }} as it is'\n").members
     assert one.prompt == "use {{ x }} as it is"
+    (one,) = read("[agents.a]\nprompt = '\\{{agent.a}} is {{agent.a}}'\n").members
+    assert family_file.with_names(one.prompt, "f") == "{{agent.a}} is f.a"
 
 
 def test_variables_that_the_file_lacks_and_roles_without_words():

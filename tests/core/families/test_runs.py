@@ -68,7 +68,7 @@ def test_what_a_failure_means():
 
 def test_a_name_that_is_taken_gets_a_number():
     assert runs.name_after("f", {"g"}) == "f"
-    assert runs.name_after("f", {"f", "f-2"}) == "f-3"
+    assert runs.name_after("F", {"f", "f-2"}) == "F-3", "capitals don't tell names apart"
 
 
 @given(st.lists(st.lists(st.integers(0, 7), max_size=3), min_size=1, max_size=8), st.data())

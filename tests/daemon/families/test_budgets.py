@@ -74,7 +74,7 @@ def test_a_budget_whose_rest_would_be_overspent_at_once_is_not(agents):
 def test_a_childs_use_counts_up_the_chain_and_its_own_budget_is_a_part_of_its_parents(agents):
     agents.spawn("lead", "lead", budget={"turns": 10.0, "output_tokens": 100.0})
     agents.begin("lead")
-    with pytest.raises(PolicyDenied, match="turns can be 9 at most, what is left of lead's budget"):
+    with pytest.raises(PolicyDenied, match="turns can be 9 at most, the rest of lead's budget"):
         agents.spawn("kid", "work", parent="lead", budget={"turns": 10.0})
     agents.spawn("kid", "work", parent="lead", budget={"turns": 2.0})
     agents.book.turn_spawned(agents.turn("kid").id, None)

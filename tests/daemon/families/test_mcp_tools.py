@@ -168,7 +168,7 @@ def test_a_child_has_limits_of_its_own_within_its_parents(call, agents):
     assert (kid.settings.time_limit, kid.settings.priority, kid.policy.allow) == (60, "low", ("b.test",))
     assert (kid.settings.check, kid.settings.retries) == ("make", 2)
     for more, words in (
-        ({"time_limit_s": 601}, "time_limit_s can be 600 at most, as for you, not 601"),
+        ({"time_limit_s": 601}, "its time limit can be 600 s at most, as lead's, not 601 s"),
         ({"priority": "high"}, "priority can be normal at most, as for you, not high"),
         ({"allow": ["c.test"]}, "a child can't have the network 'filtered', with more allowed,"),
         ({"allow": ["b.test"], "network": "none"}, "the network 'none' has no list of what it allows"),

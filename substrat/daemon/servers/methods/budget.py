@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class AgentBudget(OperatorRequest, frozen=True):
     """Shows the budget of an agent and its descendants, after changing it if asked to.
 
-    What was held up by the budget goes on as soon as there is more. Fails with `InvalidParams` for a key that a budget
+    Turns that the budget held back go on as soon as there is more. Fails with `InvalidParams` for a key that a budget
     doesn't have, and with `Refused` for a change of an ended agent's.
     """
 

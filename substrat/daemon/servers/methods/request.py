@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 import msgspec
 from msgspec import Meta
 
+from substrat.core.agents.turn_check import LONGEST_COMMAND, MOST_RETRIES
+from substrat.core.agents.turn_limits import LONGEST_S
 from substrat.errors import InvalidParams
 from substrat.protocol.vocabulary import AGENT_STATES
 
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from substrat.daemon.servers.methods.services import Services
     from substrat.daemon.servers.rpc import ClientConnection
 
-LONGEST_WAIT = 1_000_000_000
-"""Seconds, 31 years: a number that is still exact as a deadline on the loop's clock."""
 _LARGEST = 2**63 - 1
 """The largest integer of SQLite and of most clients' languages; its negative has an absolute value there too."""
 
@@ -45,17 +45,17 @@ def about(text: str) -> Meta:
 
 
 Integer = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
-Command = Annotated[str, Meta(min_length=1, max_length=10_000, pattern=r"^[^\0]*$")]
+Command = Annotated[str, Meta(min_length=1, max_length=LONGEST_COMMAND, pattern=r"^[^\0]*$")]
 """A shell command."""
-Retries = Annotated[int, Meta(ge=0, le=100)]
-Seconds = Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
+Retries = Annotated[int, Meta(ge=0, le=MOST_RETRIES)]
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 State = Literal["idle", "queued", "running", "suspended", "failed", "ended"]
 AgentName = Annotated[str, about("the agent's name or id")]
 After = Annotated[str | None, about("the name or the id of the agent to read on after; default: the beginning")]
 Limit = Annotated[
     Integer | None, about("how many at most, at least 1; default: all, because an array doesn't say that there are more")
 ]
-Timeout = Annotated[Seconds | None, about(f"seconds, from 0 to {LONGEST_WAIT}; default: no limit")]
+Timeout = Annotated[Seconds | None, about(f"seconds, from 0 to {LONGEST_S}; default: no limit")]
 
 
 class Encoded(NamedTuple):

@@ -14,7 +14,7 @@ from substrat.core.agents.prompts import timestamp
 from substrat.core.families import budget, runs
 from substrat.core.families.runs import Plan
 from substrat.daemon.servers.methods.request import OperatorRequest, about
-from substrat.daemon.servers.methods.stop import end
+from substrat.daemon.servers.methods.stop import wait_for_end
 from substrat.errors import InvalidParams, NotFound
 
 if TYPE_CHECKING:
@@ -25,29 +25,29 @@ if TYPE_CHECKING:
 RunName = Annotated[str, about("the run's name, which is its family's")]
 
 
-def run_object(services: Services, run: Run) -> dict[str, object]:
+def _object(services: Services, run: Run) -> dict[str, object]:
     """Make the object of a run."""
-    return {**_listed(services, run), "result": services.runs.result_of(run)}
+    return {**_listed(services, run, is_told=True), "result": services.runs.result_of(run)}
 
 
-def _listed(services: Services, run: Run) -> dict[str, object]:
-    """Make the object of a run without its result, which may be long."""
-    standings, registry = services.runs.standings(run), services.registry
-    ended = timestamp(run.ended_at) if run.ended_at is not None else None
+def _listed(services: Services, run: Run, *, is_told: bool) -> dict[str, object]:
+    """Make the object of a run without its result, which may be long; `is_told`: with its agents' texts."""
+    status, registry = services.runs.status(run), services.registry
     members = []
     for member in run.plan.members:
         agent = registry.get(run.agents.get(member.name))
-        (said,) = services.families.overview.attentions([agent]) if agent is not None else (None,)
+        (said,) = services.families.overview.attentions([agent]) if agent is not None and is_told else (None,)
         members.append({
             "name": f"{run.name}.{member.name}",
             "agent": run.agents.get(member.name),
             "state": STATE_OF[agent.phase] if agent is not None else None,
-            "outcome": standings[member.name].value if member.name in standings else None,
+            "outcome": status.standings[member.name].value if member.name in status.standings else None,
             "text": said.text if said is not None else "",
         })  # fmt: skip
     return {
-        "family": run.name, "file": run.file, "started_at": timestamp(run.started_at), "ended_at": ended,
-        "outcome": services.runs.outcome(run), "why": services.runs.why(run), "agents": members,
+        "family": run.name, "file": run.file, "started_at": timestamp(run.started_at),
+        "ended_at": timestamp(run.ended_at) if run.ended_at is not None else None,
+        "outcome": status.outcome, "why": status.why, "agents": members,
     }  # fmt: skip
 
 
@@ -75,11 +75,11 @@ class RunStart(OperatorRequest, frozen=True):
         for limits in (plan.budget, *(member.budget for member in plan.members)):
             budget.checked(limits)
         workspace = await services.sandboxes.checks.check_workspace(self.workspace)
-        return run_object(services, services.runs.begin(plan, self.file, workspace, connection.by))
+        return _object(services, services.runs.begin(plan, self.file, workspace, connection.by))
 
 
 class RunShow(OperatorRequest, frozen=True):
-    """Shows a run; with `seen` as soon as it stands otherwise than then, or is over."""
+    """Shows a run; with `seen` it waits until the run differs from the answer that had it, or is over."""
 
     method: ClassVar[str] = "run.show"
     waits: ClassVar[bool] = True
@@ -90,7 +90,7 @@ class RunShow(OperatorRequest, frozen=True):
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
         while True:
             run = services.runs.find(self.run)
-            found = run_object(services, run)
+            found = _object(services, run)
             seen = hashlib.sha256(json.dumps(found).encode()).hexdigest()
             if seen != self.seen or run.ended_at is not None:
                 return {**found, "seen": seen}
@@ -98,16 +98,19 @@ class RunShow(OperatorRequest, frozen=True):
 
 
 class RunList(OperatorRequest, frozen=True):
-    """Lists the runs without their results, the newest first; of those that are over the newest 200 are kept."""
+    """Lists the runs without their results, the newest first; those that are over have no texts of their agents.
+
+    Of the runs that are over the newest 200 are kept.
+    """
 
     method: ClassVar[str] = "run.list"
 
     async def perform(self, services: Services, _: ClientConnection, /) -> object:
-        return [_listed(services, run) for run in services.registry.store.runs()]
+        return [_listed(services, run, is_told=run.ended_at is None) for run in services.registry.store.runs()]
 
 
 class RunEnd(OperatorRequest, frozen=True):
-    """Ends a run, and its agents with all that descend from them, as `agent.end` does; one that is over stays as it is."""
+    """Ends a run, and its agents with all that descend from them. Of a run that is over the outcome stays."""
 
     method: ClassVar[str] = "run.end"
     waits: ClassVar[bool] = True
@@ -115,7 +118,7 @@ class RunEnd(OperatorRequest, frozen=True):
     run: RunName
 
     async def perform(self, services: Services, connection: ClientConnection, /) -> object:
-        for agent in services.runs.end(self.run)[::-1]:
+        for agent in services.runs.end(self.run, connection.by):
             with suppress(NotFound):
-                await end(services, agent.id, connection.by)
-        return run_object(services, services.runs.find(self.run))
+                await wait_for_end(services, agent.id)
+        return _object(services, services.runs.find(self.run))

@@ -59,17 +59,12 @@ class AgentEnd(OperatorRequest, frozen=True):
         agent = requests.find(self.agent)
         ending = requests.end_family(agent.id, connection.by) if self.family else [requests.end(agent.id, connection.by)]
         for one in ending:
-            await _ended(services, one.id)
+            await wait_for_end(services, one.id)
         return services.objects.one(requests.find(agent.id))
 
 
-async def end(services: Services, agent_id: str, by: str) -> None:
-    """End an agent, and wait until its work is kept."""
-    services.requests.end(agent_id, by)
-    await _ended(services, agent_id)
-
-
-async def _ended(services: Services, agent_id: str) -> None:
+async def wait_for_end(services: Services, agent_id: str) -> None:
+    """Wait until the turn of an agent that is being ended is over and its work is kept."""
     ended = await services.families.waiting.settled(agent_id)
     if ended.clone is not None and ended.phase == Phase.ENDED:
         await services.clones.pruning.ended(agent_id)
