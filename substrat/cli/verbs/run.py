@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from substrat.core.families.runs import Plan
+    from substrat.core.families.plans import Plan
 
 COMMAND = Command(
     "run",
@@ -110,9 +110,9 @@ def _text_of(path: str) -> str:
 
 def _dry_run(arguments: Arguments, plan: Plan) -> int:
     """Print the order and the most turns."""
-    from substrat.core.families import runs
+    from substrat.core.families import plans
 
-    order, most = runs.ordered(plan), runs.most_turns(plan)
+    order, most = plans.ordered(plan), plans.most_turns(plan)
     if arguments.json:
         output.put_json({"family": plan.name, "order": [member.name for member in order], "most_turns": most})
         return errors.DONE

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from substrat.core.agents import environment
 from substrat.core.agents.turn_check import MOST_RETRIES, RETRIES
 from substrat.core.families import budget
-from substrat.core.families.runs import Member, OnFail, Plan, checked
+from substrat.core.families.plans import Member, OnFail, Plan, checked
 from substrat.errors import InvalidParams, SubstratError
 
 if TYPE_CHECKING:

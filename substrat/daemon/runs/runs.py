@@ -19,7 +19,8 @@ import trio
 from substrat.core.agents.attention import AttentionKind
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.families import needs, results, runs
-from substrat.core.families.runs import End, OnFail, Run, RunOutcome, Standing, Start
+from substrat.core.families.plans import OnFail
+from substrat.core.families.runs import End, Run, RunOutcome, Standing, Start
 from substrat.daemon.agents import spawning
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.families.waiting import AT_WORK
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from substrat.core.agents.records import Agent
-    from substrat.core.families.runs import Member, Plan
+    from substrat.core.families.plans import Member, Plan
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.requests import AgentRequests
     from substrat.daemon.families.families import Families

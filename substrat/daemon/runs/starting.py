@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from substrat.core.agents.records import Agent
-    from substrat.core.families.runs import Member, Run
+    from substrat.core.families.plans import Member
+    from substrat.core.families.runs import Run
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.requests import AgentRequests
     from substrat.daemon.clones.clones import Clones

@@ -20,9 +20,9 @@ from substrat.core.agents.records import AgentSettings
 from substrat.core.agents.reminding import SHORTEST_PERIOD_S
 from substrat.core.agents.rights import SharedPath
 from substrat.core.agents.turn_check import TurnCheck
-from substrat.core.families import budget, runs
+from substrat.core.families import budget, plans
 from substrat.core.families.budget import Budget
-from substrat.core.families.runs import Plan
+from substrat.core.families.plans import Plan
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
 from substrat.core.programs.table import PROGRAMS
@@ -237,7 +237,7 @@ def _check_budget(found: Budget) -> None:
 
 def _check_plan(plan: Plan) -> None:
     try:
-        runs.checked(plan)
+        plans.checked(plan)
         environment.checked(dict(plan.variables))
         for limits in (plan.budget, *(member.budget for member in plan.members)):
             budget.checked(limits)

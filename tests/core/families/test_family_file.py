@@ -2,8 +2,8 @@
 
 import pytest
 
-from substrat.core.families import family_file, runs
-from substrat.core.families.runs import OnFail
+from substrat.core.families import family_file, plans
+from substrat.core.families.plans import OnFail
 from substrat.errors import InvalidParams
 
 WHOLE = """\
@@ -130,5 +130,5 @@ def test_variables_that_the_file_lacks_and_roles_without_words():
 
 
 def test_the_most_turns_by_the_file():
-    assert runs.most_turns(read(WHOLE)) == 1 + 3 + 1 + 1, "tasks, retries, and a report to the lead"
-    assert runs.most_turns(read(WHOLE.replace("turns = 40", "turns = 2"))) == 2
+    assert plans.most_turns(read(WHOLE)) == 1 + 3 + 1 + 1, "tasks, retries, and a report to the lead"
+    assert plans.most_turns(read(WHOLE.replace("turns = 40", "turns = 2"))) == 2

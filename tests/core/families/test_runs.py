@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from substrat.core.families import runs
-from substrat.core.families.runs import End, Member, OnFail, Plan, Run, RunOutcome, Standing, Start
+from substrat.core.families.plans import Member, OnFail, Plan
+from substrat.core.families.runs import End, Run, RunOutcome, Standing, Start
 
 FIRST, SECOND, THIRD = Member("a", "x"), Member("b", "x", needs=("a",)), Member("c", "x", needs=("a", "b"))
 PLAN = Plan("f", (THIRD, SECOND, FIRST))

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from substrat.core.families.runs import Member, OnFail, Plan
+from substrat.core.families.plans import Member, OnFail, Plan
 from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.runs.runs import Runs
 from substrat.errors import InvalidParams, LimitReached, SandboxFailed

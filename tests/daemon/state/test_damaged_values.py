@@ -15,7 +15,8 @@ import pytest
 import trio
 
 from substrat.core.families.account_gate import Gate
-from substrat.core.families.runs import Member, Plan, Run, RunOutcome
+from substrat.core.families.plans import Member, Plan
+from substrat.core.families.runs import Run, RunOutcome
 from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, PastLandings, Stage
 from substrat.core.workspaces.landing import Landing, LandingMode

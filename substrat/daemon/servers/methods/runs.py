@@ -11,8 +11,8 @@ import msgspec
 
 from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.prompts import timestamp
-from substrat.core.families import budget, runs
-from substrat.core.families.runs import Plan
+from substrat.core.families import budget, plans
+from substrat.core.families.plans import Plan
 from substrat.daemon.servers.methods.request import OperatorRequest, about
 from substrat.daemon.servers.methods.stop import wait_for_end
 from substrat.errors import InvalidParams, NotFound
@@ -71,7 +71,7 @@ class RunStart(OperatorRequest, frozen=True):
             raise InvalidParams(f"run.start: 'plan' is none: {problem}") from None
         except (msgspec.DecodeError, UnicodeError):
             raise InvalidParams("run.start: 'plan' is no JSON") from None
-        runs.checked(plan)
+        plans.checked(plan)
         for limits in (plan.budget, *(member.budget for member in plan.members)):
             budget.checked(limits)
         workspace = await services.sandboxes.checks.check_workspace(self.workspace)
