@@ -179,7 +179,7 @@ def can_act(agent: Agent, *, is_held: bool) -> bool:
         agent: the agent.
         is_held: whether no turn of it starts for now, for the disk or for its account.
     """
-    return not is_held and agent.phase not in {*HELD_PHASES, Phase.FAILED, Phase.ENDED}
+    return not is_held and agent.has_begun and agent.phase not in {*HELD_PHASES, Phase.FAILED, Phase.ENDED}
 
 
 def is_at_rest(agent: Agent) -> bool:

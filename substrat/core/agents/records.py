@@ -417,6 +417,11 @@ class Agent:
         """The directory of the host that it works in: its clone's, or its workspace itself."""
         return self.clone.tree if self.clone is not None else self.workspace
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has had a turn, or has something to do."""
+        return self.turn is not None or self.waiting > 0
+
 
 def by_agent(agent: Agent) -> str:
     """Return an agent as events' `data.by` names it, for example `agent:lead`."""

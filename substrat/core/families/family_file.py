@@ -14,8 +14,9 @@ An example:
     prompt = "Review what {{agent.author}} has committed."
     needs = ["author"]
 
-`{{task}}` is a variable, `{{agent.reviewer}}` the name of an agent. In `check` nothing is replaced, because a value is no
-shell text: there the variables are environment variables, `$TASK`.
+`{{task}}` is a variable, `{{agent.reviewer}}` the name of an agent, `{{n}}` and `{{item}}` number and line of one of
+several. The agent gets its prompt filled (`run_prompts`). In `check` and `each` nothing is replaced, because a value is no
+shell text: there they are environment variables, `$TASK`, `$N` and `$ITEM`.
 """
 
 from __future__ import annotations
@@ -28,20 +29,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from substrat.core.agents import environment
 from substrat.core.agents.turn_check import MOST_RETRIES, RETRIES
 from substrat.core.families import budget
-from substrat.core.families.plans import Member, OnFail, Plan, checked
+from substrat.core.families.plans import ROUNDS, Land, Member, OnFail, Plan, checked
+from substrat.core.families.run_prompts import filled
 from substrat.errors import InvalidParams, SubstratError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_TEXT, _NUMBER, _TEXTS, _TABLE = "a text", "a number above 0", "a list of texts", "a table"
-_FAMILY = {"name": _TEXT, "lead": _TEXT, "workspace": _TEXT, "budget": _TABLE, "timeout": _NUMBER}
+_TEXT, _NUMBER, _COUNT, _TEXTS, _TABLE = "a text", "a number above 0", "a whole number", "a list of texts", "a table"
+_FAMILY = {"name": _TEXT, "lead": _TEXT, "workspace": _TEXT, "budget": _TABLE, "timeout": _NUMBER, "land": _TEXT}
 _AGENT = {
     "prompt": _TEXT, "role": _TEXT, "check": _TEXT, "on_fail": _TEXT, "needs": _TEXTS, "program": _TEXT, "model": _TEXT,
-    "network": _TEXT, "allow": _TEXTS, "budget": _TABLE, "time_limit": _NUMBER, "result_schema": _TABLE,
+    "network": _TEXT, "allow": _TEXTS, "budget": _TABLE, "time_limit": _NUMBER, "result_schema": _TABLE, "count": _COUNT,
+    "each": _TEXT, "returns_to": _TEXT, "rounds": _COUNT,
 }  # fmt: skip
 _PARTS = {"family": _TABLE, "vars": _TABLE, "agents": _TABLE}
-_PLACEHOLDER = re.compile(r"\\?\{\{\s*([^{}]*?)\s*\}\}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"\s*\[\[?\s*([^\],]+?)\s*\]\]?\s*(#.*)?$")
 _LONG_TEXT = re.compile(r'"""|\'\'\'')
@@ -99,7 +101,7 @@ class _Reader:
         place = "in-place" if family.get("workspace") == "share" else family.get("workspace")
         plan = Plan(
             family.get("name", "family"), members, family.get("lead"), place, self._budget(("family",), family),
-            timeout=family.get("timeout"), variables=self._environment(variables),
+            timeout=family.get("timeout"), variables=self._environment(variables), land=self._land(family),
         )  # fmt: skip
         try:
             return checked(plan)
@@ -119,10 +121,12 @@ class _Reader:
             raise self._wrong((*where, "prompt"), "is missing: it says what the agent is to do")
         role = self._role(where, agent["role"]) if "role" in agent else Role("")
         on_fail, retries = self._on_fail(where, agent)
+        self._filled((*where, "prompt"), agent["prompt"], variables)
         return Member(
-            name, self._filled((*where, "prompt"), agent["prompt"], variables), role.instructions, agent.get("check"),
-            retries, on_fail=on_fail, needs=tuple(agent.get("needs", ())), program=agent.get("program"),
+            name, agent["prompt"], role.instructions, agent.get("check"), retries, on_fail=on_fail,
+            needs=tuple(agent.get("needs", ())), program=agent.get("program"), count=agent.get("count"),
             model=self._filled((*where, "model"), agent["model"], variables) if "model" in agent else role.model,
+            each=agent.get("each"), returns_to=agent.get("returns_to"), rounds=agent.get("rounds", ROUNDS),
             network=agent.get("network"), allow=tuple(agent["allow"]) if "allow" in agent else None,
             budget=self._budget(where, agent), time_limit=agent.get("time_limit"),
             result_schema=json.dumps(agent["result_schema"], default=str) if "result_schema" in agent else None,
@@ -140,38 +144,39 @@ class _Reader:
         if unknown := sorted(set(given) - set(own)):
             raise InvalidParams(f"--set {unknown[0]}: the file has no such variable below [vars]")
         found = {name: str(given.get(name, value)) for name, value in own.items()}
-        for name, value in found.items():
-            if "{{agent." in value:
-                raise self._wrong(("vars", name), "can't hold {{agent.…}}, which stands for an agent in prompts alone")
+        for name in found:
             if sum(name.lower() == other.lower() for other in found) > 1:
                 raise self._wrong(("vars", name), f"and another variable are both ${name.upper()} in checks: rename one")
         return found
 
     def _environment(self, variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         for name in variables:
-            if name.upper() == "PATH":
-                raise self._wrong(("vars", name), "would take the place of $PATH in checks: choose another name")
+            if (upper := name.upper()) in {"PATH", "N", "ITEM"}:
+                raise self._wrong(("vars", name), f"would take the place of ${upper} in checks: choose another name")
         try:
             return environment.checked({name.upper(): value for name, value in variables.items()})
         except InvalidParams as problem:
             raise self._wrong(("vars",), problem.message) from None
 
     def _filled(self, path: tuple[str, ...], text: str, variables: Mapping[str, str]) -> str:
-        """Return a text with its variables' values, and agents' names as the family's name is still to be put before."""
-        agents = self._found["agents"]
+        """Return a text with its variables' values; a prompt is only looked at, because its agents have no names yet."""
+        agent = self._found["agents"][path[1]]
+        known = {"n": "count" in agent or "each" in agent, "item": "each" in agent}
 
-        def value(match: re.Match[str]) -> str:
-            word = match[1]
-            if match[0].startswith("\\"):  # `with_names` takes it from an agent's name
-                return match[0][1:] if not word.startswith("agent.") else match[0]
+        def value(word: str, braced: str) -> str:
             if word in variables:
                 return variables[word]
             kind, _, name = word.partition(".")
-            if kind == "agent" and name in agents and path[-1] == "prompt":
-                return f"{{{{agent.{name}}}}}"
-            raise self._wrong(path, f"{match[0]} is unknown: set it below [vars], or write \\{match[0]} for these words")
+            if path[-1] == "prompt" and (known.get(word) or (kind == "agent" and name in self._found["agents"])):
+                return braced
+            raise self._wrong(path, f"{braced} is unknown: set it below [vars], or write \\{braced} for these words")
 
-        return _PLACEHOLDER.sub(value, text)
+        return filled(text, value)
+
+    def _land(self, family: dict[str, Any]) -> Land:
+        if (word := family.get("land", Land.ASK)) not in set(Land):
+            raise self._wrong(("family", "land"), f"can be {', '.join(Land)}, not {word!r}")
+        return Land(word)
 
     def _on_fail(self, where: tuple[str, ...], agent: dict[str, Any]) -> tuple[OnFail, int]:
         word, _, count = agent.get("on_fail", f"retry {RETRIES}" if "check" in agent else "stop").partition(" ")
@@ -237,6 +242,8 @@ class _Reader:
 def _is_a(value: object, kind: str) -> bool:
     if kind == _TEXTS:
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if kind == _COUNT:
+        return isinstance(value, int) and not isinstance(value, bool)
     if kind == _NUMBER:
         return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
     return isinstance(value, str if kind == _TEXT else dict)
@@ -261,8 +268,3 @@ def role_of(text: str, *, is_toml: bool) -> Role:
     if not isinstance(words, str) or not words.strip():
         raise InvalidParams("it has no instructions")
     return Role(words.strip(), model if isinstance(model, str) and model not in {"", "inherit"} else None)
-
-
-def with_names(text: str, family: str) -> str:
-    """Return a prompt with its agents' whole names: `{{agent.author}}` becomes `review-2.author`."""
-    return re.sub(r"(\\?)\{\{agent\.([^{}]*)\}\}", lambda match: match[0][1:] if match[1] else f"{family}.{match[2]}", text)

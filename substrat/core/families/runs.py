@@ -1,18 +1,25 @@
-"""Decides how a family from a file goes on: which agent starts next, and how the run stands. Pure.
+"""Decides how a family from a file goes on: what comes next, and how the run stands. Pure.
 
 An example: the file has an author and a reviewer that needs author, and author is the lead. The run starts author, and when
 that has succeeded reviewer as its child, whose clone so begins at author's commits. When both are at rest and have
 succeeded, so has the run. If author fails, the run has failed; with `on_fail = "ask"` it waits until a person has settled
 that.
+
+A lead that needs others has its task last: it is made first, so that they are its children, and is idle until then.
+
+With `returns_to = "author"` the reviewer's result has `agrees`. While that is false author is given the result as its next
+task, and then the reviewer its own task again, until `rounds` results are there.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from substrat.core.families.plans import OnFail, ordered
+from substrat.core.agents.result_schema import unfenced
+from substrat.core.families.plans import OnFail
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -31,6 +38,19 @@ class RunOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """What a member has given back.
+
+    Args:
+        times: how many results.
+        turn: the id of the turn whose result was the last of them.
+    """
+
+    times: int
+    turn: str
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A family that was started from a file.
 
@@ -38,15 +58,17 @@ class Run:
         name: its family's name, which no other run has: the plan's, or with a number.
         file: the file's path.
         workspace: the directory that the family works on.
-        plan: the content of the file, with all variables filled in.
+        plan: the content of the file; an agent for each line of an `each` is in it once that has run.
         by: who started it (`records.BY_OPERATOR`).
         started_at: when, in seconds since the epoch.
-        agents: the ids of the agents that were started, by their members' names.
+        agents: the ids of the agents that have their tasks, by their members' names.
         ended_at: when it was over; None: it isn't.
         outcome: how it ended; None: it hasn't.
         why: a sentence about its failure, where no agent's own says it.
         result: its result, once it is over.
         standings: how its members stood then, by name.
+        returned: what its members have given back, by their names.
+        root: the id of a lead that needs others, once it is made.
     """
 
     name: str
@@ -61,6 +83,22 @@ class Run:
     why: str | None = None
     result: str = ""
     standings: dict[str, str] = field(default_factory=dict, hash=False)
+    returned: dict[str, Returned] = field(default_factory=dict, hash=False)
+    root: str | None = None
+
+    @property
+    def lead(self) -> str | None:
+        """The id of the lead; None: there is none, or not yet."""
+        return self.root or self.agents.get(self.plan.lead or "")
+
+    def id_of(self, member: str) -> str | None:
+        """Return the id of a member's agent; None: it isn't there yet."""
+        return self.lead if member == self.plan.lead else self.agents.get(member)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of its agents, the lead's first."""
+        return list(dict.fromkeys(one for one in (self.lead, *self.agents.values()) if one is not None))
 
 
 class Standing(StrEnum):
@@ -75,9 +113,25 @@ class Standing(StrEnum):
     OUT_OF_BUDGET = "out-of-budget"
 
 
-class Start(NamedTuple):
-    """A member is to be started."""
+class Step(StrEnum):
+    """What a run does next with one of its members."""
 
+    LIST = "list"
+    """Its `each` is run, and the agents take its place that there are to be."""
+    MAKE = "make"
+    """It is made, without a task: the lead that needs others."""
+    START = "start"
+    """It is started."""
+    RETURN = "return"
+    """Its result is given to the member that it returns to."""
+    ASK_AGAIN = "ask again"
+    """It is given its task again, because that member has done what the result said."""
+
+
+class Next(NamedTuple):
+    """The next step of a run."""
+
+    step: Step
     member: Member
 
 
@@ -88,28 +142,86 @@ class End(NamedTuple):
     why: str | None = None
 
 
-def next_step(run: Run, standings: Mapping[str, Standing], now: float) -> Start | End | None:
+def next_step(run: Run, standings: Mapping[str, Standing], disagreeing: Mapping[str, str], now: float) -> Next | End | None:
     """Decide the next step of a run that isn't over; None: it waits for its agents.
 
     Args:
         run: the run.
-        standings: how the members stand whose agents were started.
+        standings: how the members stand whose agents were started, after `with_rounds`.
+        disagreeing: the members whose result has `agrees` false, each with the id of its turn.
         now: the time, in seconds since the epoch.
     """
     plan, outcome = run.plan, outcome_of(run, standings)
     if outcome in {RunOutcome.SUCCEEDED, RunOutcome.FAILED}:
-        return End(outcome)
+        return End(outcome, _disagreement(run, disagreeing) if outcome is RunOutcome.FAILED else None)
     if plan.timeout is not None and now >= run.started_at + plan.timeout:
         return End(RunOutcome.TIMEOUT, f"it wasn't done after {plan.timeout:g} s, so its agents were suspended")
-    if Standing.FAILED not in standings.values():
-        done = {name for name, standing in standings.items() if standing is Standing.SUCCEEDED}
-        left = (member for member in ordered(plan) if member.name not in run.agents)
-        ready = (
-            member for member in left if done.issuperset(member.needs) and plan.lead in {None, member.name, *run.agents}
-        )
-        if (member := next(ready, None)) is not None:
-            return Start(member)
-    return None
+    if Standing.FAILED in standings.values():
+        return None
+    if (unlisted := next((member for member in plan.members if member.each is not None), None)) is not None:
+        return Next(Step.LIST, unlisted)
+    for member in plan.members:
+        turn = disagreeing.get(member.name)
+        if turn is not None and standings.get(member.returns_to or "") is Standing.SUCCEEDED:
+            if _is_returned(run, member, turn):
+                return Next(Step.ASK_AGAIN, member)
+            if not _is_last(run, member, turn):
+                return Next(Step.RETURN, member)
+    if plan.is_lead_last and run.root is None:
+        return Next(Step.MAKE, next(member for member in plan.members if member.name == plan.lead))
+    done = {name for name, standing in standings.items() if standing is Standing.SUCCEEDED}
+    left = (member for member in plan.members if member.name not in run.agents and done.issuperset(member.needs))
+    ready = (member for member in left if plan.lead in {None, member.name} or run.lead is not None)
+    first = next(ready, None)
+    return Next(Step.START, first) if first is not None else None
+
+
+def agrees(words: str) -> bool:
+    """Say whether `agrees` is true in a result; what follows the JSON, such as a list of files, doesn't count."""
+    try:
+        found, _ = json.JSONDecoder().raw_decode(unfenced(words).lstrip())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("agrees") is True
+
+
+def with_rounds(run: Run, standings: Mapping[str, Standing], disagreeing: Mapping[str, str]) -> dict[str, Standing]:
+    """Return how members stand, given which of those that have succeeded don't agree.
+
+    Such a one works for as long as the member does that its result is given to, and fails with the last round. Where
+    another member has failed no result is given back any more.
+    """
+    found, open_ones = dict(standings), dict[str, str]()
+    for member in run.plan.members:
+        turn, author = disagreeing.get(member.name), member.returns_to
+        if turn is not None and _is_last(run, member, turn):
+            found[member.name] = standing_of(met=False, on_fail=member.on_fail, is_accepted=False)
+        elif turn is not None and author is not None:
+            open_ones[member.name] = author
+    has_failed = Standing.FAILED in found.values()
+    for name in open_ones:
+        author = open_ones[name]
+        while author in open_ones:  # who judges may be judged too
+            author = open_ones[author]
+        standing = found.get(author, Standing.FAILED)
+        found[name] = Standing.WORKING if standing is Standing.SUCCEEDED and not has_failed else standing
+    return found
+
+
+def _is_returned(run: Run, member: Member, turn: str) -> bool:
+    returned = run.returned.get(member.name)
+    return returned is not None and returned.turn == turn
+
+
+def _is_last(run: Run, member: Member, turn: str) -> bool:
+    times = run.returned[member.name].times if member.name in run.returned else 0
+    return times >= member.rounds - 1 and not _is_returned(run, member, turn)
+
+
+def _disagreement(run: Run, disagreeing: Mapping[str, str]) -> str | None:
+    last = (one for one in run.plan.members if one.name in disagreeing and _is_last(run, one, disagreeing[one.name]))
+    member = next(last, None)
+    return f"{run.name}.{member.name} doesn't agree after {member.rounds} rounds" if member is not None else None
 
 
 def standing_of(met: bool | None, on_fail: OnFail, *, is_accepted: bool) -> Standing:
