@@ -38,7 +38,7 @@ from substrat.daemon.kernel.clocks import WallAlarm, steady
 from substrat.daemon.kernel.files import Files
 from substrat.daemon.kernel.inotify import Watcher
 from substrat.daemon.runs.runs import Runs
-from substrat.daemon.runs.starting import MemberStart
+from substrat.daemon.runs.starting import Members
 from substrat.daemon.sandboxes.sandboxes import Sandboxes
 from substrat.daemon.servers.agent import AgentServer
 from substrat.daemon.servers.agent_tools import AgentTools
@@ -182,7 +182,7 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
         state=state, families=families, sandboxes=sandboxes, sessions=chats.sessions, wanted=running.clone_wanted,
         run=exec_sessions.run_own, check_unused=exec_sessions.check_none,
     )  # fmt: skip
-    start = MemberStart(agents.requests, sandboxes, clones, layout)
+    members = Members(agents.requests, sandboxes, clones, layout)
     calls = ToolCalls(agents.requests, families, agents.reminders, agents.inbox)
     tools = AgentTools(registry, families.waits, calls, clones.places, clones.diffing)
     turns = Turns(
@@ -191,7 +191,8 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
     )  # fmt: skip
     return Services(
         state=state, agents=agents, families=families, bell=Bell(registry, families.overview, environ),
-        sandboxes=sandboxes, chats=chats, clones=clones, runs=Runs(agents.requests, families, start), turns=turns,
+        sandboxes=sandboxes, chats=chats, clones=clones, turns=turns,
+        runs=Runs(agents.requests, families, members, clones.landings),
         exec_sessions=exec_sessions,
         objects=AgentObjects(registry, families.overview, KeptObjects(registry, families.waits)),
         stop=nursery.cancel_scope.cancel,

@@ -8,6 +8,7 @@ import sys
 
 from substrat.standin import processes, recorded, shells, tools
 from substrat.standin.errors import LeaveError, MalformedActionError
+from substrat.standin.script import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,16 @@ def perform(turn: TurnContext, steps: Sequence[PromptLine]) -> None:
 def say(turn: TurnContext, text: str) -> None:
     """`/say TEXT`: assistant text, like every line that is no action."""
     turn.stream.speak(text)
+
+
+def do(turn: TurnContext, text: str) -> None:
+    """`/do PATH`: the lines of a file, as if they stood here, so that a command can decide what comes next."""
+    try:
+        with open(turn.path(text), encoding="utf-8") as file:
+            lines = file.read()
+    except OSError as problem:
+        raise MalformedActionError(f"{text} can't be read: {problem.strerror}") from None
+    perform(turn, parse(lines, ACTIONS))
 
 
 def think(turn: TurnContext, text: str) -> None:
@@ -125,6 +136,7 @@ def _script(name: str) -> Callable[[TurnContext, str], None]:
 
 ACTIONS: dict[str, Callable[[TurnContext, str], None]] = {
     "say": say,
+    "do": do,
     "think": think,
     "shell": shells.shell,
     "write": tools.write,

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from substrat.core.families.plans import Plan
+    from substrat.core.families.plans import Member, Plan
 
 COMMAND = Command(
     "run",
@@ -118,11 +118,19 @@ def _dry_run(arguments: Arguments, plan: Plan) -> int:
         return errors.DONE
     for number, member in enumerate(order, 1):
         after = f" after {', '.join(member.needs)}" if member.needs else " first" if number == 1 else ""
-        check = f", checked by {member.check}, sent back {member.retries} times at most" if member.check else ""
-        print(output.one_line(f"{number}. {plan.name}.{member.name}{after}{check}"))
+        print(output.one_line(f"{number}. {plan.name}.{member.name}{after}{_more_of(member)}"))
     limits = ", ".join(f"{key}={number:g}" for key, number in plan.budget.items())
     print(f"at most {most} turns, and those that messages start" + (f"; budget {limits}" if limits else ""))
     return errors.DONE
+
+
+def _more_of(member: Member) -> str:
+    """Say how many agents a member stands for, what checks it, and whom its result goes back to."""
+    many = f", {member.count} agents" if member.count is not None else ""
+    many += f", one agent for each line of {member.each}" if member.each is not None else ""
+    check = f", checked by {member.check}, sent back {member.retries} times at most" if member.check else ""
+    back = f", sends {member.returns_to} back {member.rounds - 1} times at most" if member.returns_to is not None else ""
+    return f"{many}{check}{back}"
 
 
 def _detached(arguments: Arguments, run: Run) -> int:
@@ -205,7 +213,7 @@ def words_of(agent: Mapping[str, object]) -> str:
     if agent.get("agent") is None:
         return "not started"
     outcome = agent.get("outcome")
-    state = output.text_of(agent.get("state") if outcome == "working" else outcome)
+    state = output.text_of(agent.get("state") if outcome in {None, "working"} else outcome)
     text = output.in_local_time(output.text_of(agent.get("text")))
     return state if outcome == "succeeded" else output.one_line(f"{state}: {text}")
 
@@ -226,9 +234,10 @@ def _tell(arguments: Arguments, run: Run) -> int:
         return _STATUSES.get(outcome, errors.FAILED)
     if outcome == "succeeded":
         print(output.neutralise(output.text_of(run.get("result"))))
-        return errors.DONE
     if run.get("why"):
         output.note(f"{_name(run)}: {run['why']}")
+    if outcome == "succeeded":
+        return errors.DONE
     for agent in agents_of(run):
         if agent.get("agent") is not None and agent.get("outcome") in {"failed", "needs-you", "out-of-budget"}:
             output.note(f"{agent.get('name')}: {agent.get('outcome')}: {agent.get('text')}")

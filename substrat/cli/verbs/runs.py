@@ -33,8 +33,10 @@ def run(arguments: Arguments) -> int:
     else:
         _print(found)
         if arguments.words:
-            for agent in running.agents_of(found[0]):
-                print(f"  {output.text_of(agent.get('name'))}  {running.words_of(agent)}")
+            agents = running.agents_of(found[0])
+            wide = max((len(output.text_of(agent.get("name"))) for agent in agents), default=0)
+            for agent in agents:
+                print(f"  {output.text_of(agent.get('name')):{wide}}  {running.words_of(agent)}")
             if found[0].get("why"):
                 print(output.one_line(f"  {found[0]['why']}"))
     return 0

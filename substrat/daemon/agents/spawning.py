@@ -67,6 +67,7 @@ class SpawnRequest(NamedTuple):
         only: all that its `filtered` network lets through, a part of its parent's; None: all of that.
         budget: limits of what it may use with its descendants; empty: it has no budget of its own.
         also: adds to the commit that makes it.
+        is_operators: whether its task is the operator's although it has a parent, who isn't told its result then.
     """
 
     workspace: str
@@ -85,6 +86,7 @@ class SpawnRequest(NamedTuple):
     only: tuple[str, ...] | None = None
     budget: Mapping[str, float] = MappingProxyType({})
     also: Callable[[Change, Agent], None] | None = None
+    is_operators: bool = False
 
 
 class CloneRequest(NamedTuple):
@@ -180,7 +182,7 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
         agent = change.put(agent) if clone is None else change.put_clone(agent, clone)
         if clone is not None:
             change.step_clone(clone, CloneEvent.ASKED)
-        sender = (parent.id, parent.name) if parent is not None else (OPERATOR, OPERATOR)
+        sender = (parent.id, parent.name) if parent is not None and not request.is_operators else (OPERATOR, OPERATOR)
         by = f"agent {parent.name}" if parent else "the operator"
         where = f"a clone of {clone.repository}" if clone is not None else agent.workspace
         data = {"by": by_agent(parent) if parent else request.by, "workspace": agent.workspace}

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import trio
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from sandbox.host import Bubblewrap
     from sandbox.spec import Mount
+    from substrat.core.agents.environment import Variables
     from substrat.core.agents.records import Agent
     from substrat.core.workspaces.checks import Check
     from substrat.core.workspaces.clones import Clone
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from substrat.daemon.sandboxes.clone_mounts import Lent
     from substrat.daemon.sandboxes.sandboxes import Sandboxes
 
+T = TypeVar("T")
 _TREE = "/run/substrat/tree"
 # Puts commit $1 in the place of what the agent has there, or into an empty directory, in a repository with the objects of
 # the directories that follow. git takes unchanged files for such by their contents, so they keep their times and aren't
@@ -95,6 +97,7 @@ _PREFIX = "check-"
 _LOOK_SECONDS = 1.0
 """Seconds between two looks at the disk: no event tells that it is nearly full."""
 _VARIABLES = "/run/substrat/variables"
+_OUTPUT = '/bin/sh -c "$1" 2>/tmp/errors && exit; status=$?; cat /tmp/errors; exit $status'
 _RUN = f'set -a; . {_VARIABLES}; set +a; exec 2>&1; exec "$@"'
 
 
@@ -118,7 +121,9 @@ class CheckRoom:
             Refused: the files can't be put there, and the message is git's; or the disk is nearly full.
             SubstratError: there can be no sandbox.
         """
-        return await self._in_room(agent, lambda place: self._check(agent, clone, place, commit, command))
+        return await self._in_room(
+            agent.name, agent.settings.environment, lambda place: self._check(agent, clone, place, commit, command)
+        )
 
     async def judge(self, agent: Agent, command: str) -> Check:
         """Run a command on an agent's files as they are, uncommitted and ignored ones included.
@@ -130,16 +135,44 @@ class CheckRoom:
             CutShort: the disk is nearly full.
             SubstratError: there can be no sandbox.
         """
-        return await self._in_room(agent, lambda place: self._judge(agent, place, command))
+        return await self._in_room(agent.name, agent.settings.environment, lambda place: self._judge(agent, place, command))
 
-    async def _in_room(self, agent: Agent, work: Callable[[str], Awaitable[Check]]) -> Check:
+    async def printed(
+        self, name: str, workspace: str, shown: tuple[str, ...], command: str, environment: Variables
+    ) -> tuple[int | None, bytes]:
+        """Run a command over a directory as it is, in which it can't write.
+
+        Args:
+            name: whose command it is, for errors.
+            workspace: the directory.
+            shown: what of the host is seen, read-only: the directory, or its repository.
+            command: the command.
+            environment: its variables.
+
+        Returns:
+            Its exit status, None if its time was up; and its output, with its errors only where it has failed.
+
+        Raises:
+            CutShort: the disk is nearly full.
+            SubstratError: there can be no sandbox.
+        """
+        return await self._in_room(name, environment, lambda place: self._print(place, workspace, shown, command))
+
+    async def _print(self, place: str, workspace: str, shown: tuple[str, ...], command: str) -> tuple[int | None, bytes]:
+        bubblewrap = await self._sandboxes.preparer.machine.find_bubblewrap()
+        files = (Bind(path, path, held=True) for path in shown)
+        mounts = (*self._surroundings(place), Tmpfs("/run", 1 << 20), *files)
+        words = ("/bin/sh", "-c", _OUTPUT, "sh", command)
+        return await self._run(bubblewrap, words, mounts, workspace, self._state.registry.config.clone.check_seconds)
+
+    async def _in_room(self, name: str, environment: Variables, work: Callable[[str], Awaitable[T]]) -> T:
         """Do the work of a check with a room's directories, unless the disk is nearly full."""
         try:
-            place = await trio.to_thread.run_sync(self._make, agent)
+            place = await trio.to_thread.run_sync(self._make, environment)
         except OSError as problem:
-            raise CutShort(f"there is no room for the check of {agent.name}'s work: {problem.strerror}") from None
+            raise CutShort(f"there is no room to run a command for {name}: {problem.strerror}") from None
         try:
-            return await self._while_disk_lasts(agent.name, lambda: work(place))
+            return await self._while_disk_lasts(name, lambda: work(place))
         finally:
             self._state.trash.discard(place)
 
@@ -150,7 +183,7 @@ class CheckRoom:
             files: Mount = Overlay(at, clone.tree, f"{place}/upper", f"{place}/work")
         else:
             files = await self._copied(agent, at, f"{place}/copy")
-        mounts = (*self._surroundings(agent, place), Tmpfs("/run", 1 << 20), *lent, files)
+        mounts = (*self._surroundings(place, agent), Tmpfs("/run", 1 << 20), *lent, files)
         if clone is None:  # the repository of a linked worktree
             mounts += tuple(Bind(path, path, optional=True) for path in self._state.registry.index.git_of(agent.workspace))
         seconds = self._state.registry.config.clone.check_seconds
@@ -198,7 +231,7 @@ class CheckRoom:
         done = await self._git.run(line, (*lent, *self._tools(), files), clone.repository, variables=variables)
         if done.status:
             raise Refused(f"{clone.name}'s merged files can't be put where its check is to run: {said(done)}")
-        mounts = (*self._surroundings(agent, place), *lent, files)
+        mounts = (*self._surroundings(place, agent), *lent, files)
         if is_set_up and (failure := await self._set_up(bubblewrap, mounts, clone, place, command)):
             return failure
         words = ("/bin/sh", "-c", command)
@@ -211,9 +244,9 @@ class CheckRoom:
         borrowing, empty = self._sandboxes.preparer.protector.borrowing, f"{self._state.layout.trees}/empty"
         return await self._state.files.run(clone.repository, clone_mounts.find_lent, clone, borrowing, empty)
 
-    async def _while_disk_lasts(self, name: str, work: Callable[[], Awaitable[Check]]) -> Check:
+    async def _while_disk_lasts(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
         """Do the work of a check unless the disk is nearly full; it ends before any turn must, because it can run again."""
-        found: Check | SubstratError | None = None
+        found: T | SubstratError | None = None
         short: str | None = None
         async with trio.open_nursery() as nursery:
 
@@ -308,31 +341,31 @@ class CheckRoom:
             return None, late.output
         return done.status, done.output
 
-    def _make(self, agent: Agent) -> str:
+    def _make(self, environment: Variables) -> str:
         """Make the room's directories, and the file of variables, which others would see among arguments."""
         os.makedirs(self._state.layout.trees, mode=0o700, exist_ok=True)
         place = tempfile.mkdtemp(prefix=_PREFIX, dir=self._state.layout.trees)
         try:
-            self._fill(agent, place)
+            self._fill(environment, place)
         except OSError:
             self._state.trash.discard(place)
             raise
         return place
 
-    def _fill(self, agent: Agent, place: str) -> None:
+    def _fill(self, environment: Variables, place: str) -> None:
         for name in ("upper", "work", "copy", "setup"):
             os.mkdir(f"{place}/{name}")
-        given = {**self._state.registry.config.agent.env, **dict(agent.settings.environment)}
+        given = {**self._state.registry.config.agent.env, **dict(environment)}
         with open(f"{place}/variables", "w", encoding="utf-8", errors="surrogateescape") as file:
             file.writelines(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
 
-    def _surroundings(self, agent: Agent, place: str) -> tuple[Mount, ...]:
-        """Return the home, and the tools in it."""
+    def _surroundings(self, place: str, agent: Agent | None = None) -> tuple[Mount, ...]:
+        """Return the home with the tools in it, and an agent's caches."""
         size, home = self._state.registry.config.sandbox.memory_dir_bytes, self._sandboxes.user.home
         return (
             Tmpfs(home, size, 0o700),
             Tmpfs("/tmp", size, 0o1777),  # noqa: S108 - its own
-            Bind(self._state.layout.agent(agent.id).cache, f"{home}/.cache", optional=True),
+            *((Bind(self._state.layout.agent(agent.id).cache, f"{home}/.cache", optional=True),) if agent else ()),
             *self._tools(),
             Bind(f"{place}/variables", _VARIABLES),
         )

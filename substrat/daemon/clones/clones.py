@@ -82,12 +82,12 @@ class Clones:
         )
         host_git = HostGit(repositories, state.environ, BranchMover(layout.trees))
         landing_git = LandingGit(repositories, host_git, state.environ)
-        self._check_room = CheckRoom(state=state, sandboxes=sandboxes, git=git, setting_up=setting_up)
+        self.check_room = CheckRoom(state=state, sandboxes=sandboxes, git=git, setting_up=setting_up)
         self.landings = Landings(
-            registry=registry, repositories=repositories, git=landing_git, host=host_git, room=self._check_room,
+            registry=registry, repositories=repositories, git=landing_git, host=host_git, room=self.check_room,
             queue=families.queue,
         )  # fmt: skip
-        self.turn_checks = TurnChecks(registry, families.checks, self._check_room, families.queue, keeping)
+        self.turn_checks = TurnChecks(registry, families.checks, self.check_room, families.queue, keeping)
         self.renaming = Renaming(registry, families.waits, repositories, keeping, check_unused)
         self.pruning = Pruning(registry, repositories, keeping, self.making, check_unused)
         self.forgetting = Forgetting(registry, repositories, self.renaming.being_given)
@@ -101,7 +101,7 @@ class Clones:
     def take_up(self) -> None:
         """Take up the landings that an earlier daemon left, and remove its checks' rooms."""
         self.landings.take_up()
-        self._check_room.forget_earlier()
+        self.check_room.forget_earlier()
 
     def start(self, nursery: trio.Nursery) -> None:
         """Start the tasks that look after clones, in a nursery."""

@@ -96,13 +96,7 @@ class Landings:
             The outcome of each agent's landing, by the agent's id. One that waits for a sandbox that can write in its
             checkout isn't waited for: it is `queued`.
         """
-        known = {landing.agent for landing in self._registry.store.landings_of(request)}
-        if missing := [wish for wish in wishes if wish.agent not in known]:
-            with self._registry.change("landing asked"):
-                self._registry.store.forget_old_landings(self._registry.now() - _KEPT_SECONDS)
-                for wish in missing:
-                    self._registry.store.add_landing(replace(wish, request=request))
-        self._wanted.set()
+        self.ask(request, wishes)
         self._heard_by[request] += 1
         try:
             asked = self._registry.store.landings_of(request)
@@ -116,6 +110,16 @@ class Landings:
         # The landings of an agent go with it when it is removed.
         found = {wish.agent: Outcome(REFUSED, REMOVED) for wish in wishes}
         return found | {one.agent: landing_outcome.of(one, self._waits(one), self._steps.get(one.id)) for one in asked}
+
+    def ask(self, request: str, wishes: list[Landing]) -> None:
+        """Ask for landings, as a part of a change where there is one; what needs a person then comes to the inbox."""
+        known = {landing.agent for landing in self._registry.store.landings_of(request)}
+        if missing := [wish for wish in wishes if wish.agent not in known]:
+            with self._registry.change("landing asked"):
+                self._registry.store.forget_old_landings(self._registry.now() - _KEPT_SECONDS)
+                for wish in missing:
+                    self._registry.store.add_landing(replace(wish, request=request))
+        self._wanted.set()
 
     def _waits(self, landing: Landing) -> str | None:
         """Say for which sandbox a landing waits, itself or one before it in the same branch; None: for none."""

@@ -96,7 +96,9 @@ class Reports:
     ) -> None:
         """Tell the parent of an agent that has failed at another one's task: a person sees no failure that is a lead's."""
         parent = self._registry.get(agent.parent)
-        if parent is None or parent.phase in {Phase.ENDING, Phase.ENDED} or parent.id in told or by_agent(parent) in told:
+        if parent is None or not parent.has_begun or parent.phase in {Phase.ENDING, Phase.ENDED}:
+            return
+        if parent.id in told or by_agent(parent) in told:
             return
         text = self._words(agent, turn, None, None)
         if not self._waits.adopts(change, parent, agent, turn.id, text, reply_to=None):

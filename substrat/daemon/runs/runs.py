@@ -7,6 +7,7 @@ for a large repository holds up no other.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,14 +17,16 @@ import attrs
 import structlog
 import trio
 
-from substrat.core.agents.attention import AttentionKind
 from substrat.core.agents.lifecycle import STATE_OF, Phase
-from substrat.core.families import needs, results, runs
-from substrat.core.families.plans import OnFail
-from substrat.core.families.runs import End, Run, RunOutcome, Standing, Start
+from substrat.core.families import plans, runs
+from substrat.core.families.runs import End, Next, Run, RunOutcome, Standing, Step
 from substrat.daemon.agents import spawning
 from substrat.daemon.agents.wakeup import Wakeup
 from substrat.daemon.families.waiting import AT_WORK
+from substrat.daemon.kernel.files import NoAnswer
+from substrat.daemon.runs import landing, standings
+from substrat.daemon.runs.standings import Standings
+from substrat.daemon.runs.steps import Followed, Steps
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import until_stored
 from substrat.errors import LimitReached, NotFound, Refused, SandboxFailed, StorageFailed, SubstratError
@@ -32,20 +35,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from substrat.core.agents.records import Agent
-    from substrat.core.families.plans import Member, Plan
-    from substrat.daemon.agents.change import Change
+    from substrat.core.families.plans import Plan
     from substrat.daemon.agents.requests import AgentRequests
+    from substrat.daemon.clones.landing import Landings
     from substrat.daemon.families.families import Families
-    from substrat.daemon.runs.starting import MemberStart
+    from substrat.daemon.runs.standings import Stand
+    from substrat.daemon.runs.starting import Members
 
 log = structlog.get_logger("substrat.runs")
 
 _AGAIN_S = 5.0
-"""Seconds until the next try to start an agent."""
+"""Seconds until the next try of a step, for example to start an agent."""
 _TRIES = 3
-"""Failed tries to start one agent after which it counts as failed; want of room doesn't count."""
-_ASKS = {AttentionKind.ANSWER, AttentionKind.UNSAFE, AttentionKind.UNKEPT}
-_HELD = {Phase.SUSPENDED, Phase.FROZEN}
+"""Failed tries of one step after which its agent counts as failed; want of room doesn't count."""
+_IN_WORDS = {
+    Step.LIST: "be listed", Step.MAKE: "be started", Step.START: "be started", Step.RETURN: "give its result back",
+    Step.ASK_AGAIN: "be asked again",
+}  # fmt: skip
+_STARTS = {Step.MAKE, Step.START}
+_FULL = "limits.agents, limits.children, limits.family or limits.depth leaves it no room"
+_PASSES = (SandboxFailed, Refused, NoAnswer)
+"""Errors that may pass by themselves."""
 
 
 class Status(NamedTuple):
@@ -62,51 +72,26 @@ class Status(NamedTuple):
     why: str | None
 
 
-class _Followed:
-    """A run that isn't over, with the wake-up of its task; a daemon that dies loses all but the run.
-
-    Args:
-        run: the run, as it is stored.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.changed = Wakeup()
-        self.moved = trio.Event()
-        self.held: str | None = None
-        """Why the next member isn't started yet."""
-        self.is_short = False
-        """Whether that is want of room, which a person has to make."""
-        self.again_at = 0.0
-        """When the next try may be, in seconds since the epoch."""
-        self.tries = 0
-        self.failed: dict[str, str] = {}
-        """The members that can't be started, each with the reason."""
-
-    def wake(self) -> None:
-        """Let its task look at it, and those that follow it."""
-        self.changed.set()
-        self.tell()
-
-    def tell(self) -> None:
-        """Let those look at it that follow it."""
-        self.moved.set()
-        self.moved = trio.Event()
-
-
 @attrs.define(eq=False)
 class Runs:
     """The runs of one daemon."""
 
     _requests: AgentRequests
     _families: Families
-    _start: MemberStart
-    _open: dict[str, _Followed] = attrs.field(init=False, factory=dict)
+    _members: Members
+    _landings: Landings
+    _steps: Steps = attrs.field(init=False)
+    _standings_of: Standings = attrs.field(init=False)
+    _open: dict[str, Followed] = attrs.field(init=False, factory=dict)
     _of: dict[str, str] = attrs.field(init=False, factory=dict)
     """The names of the runs that aren't over, by the ids of their agents."""
     _running: dict[str, str] = attrs.field(init=False, factory=dict)
     """The turns of agents that run, by these when they changed last."""
     _begun: Wakeup = attrs.field(init=False, factory=Wakeup)
+
+    def __attrs_post_init__(self) -> None:
+        self._steps = Steps(self._requests, self._members, self._take_over)
+        self._standings_of = Standings(self._requests.registry, self._families)
 
     async def run(self) -> None:
         """Take each run on that isn't over, until cancelled."""
@@ -124,8 +109,8 @@ class Runs:
                 await self._begun.wait()
 
     def _follow(self, run: Run) -> None:
-        self._open[run.name] = _Followed(run)
-        self._of.update(dict.fromkeys(run.agents.values(), run.name))
+        self._open[run.name] = Followed(run)
+        self._of.update(dict.fromkeys(run.ids, run.name))
         self._begun.set()
 
     def look(self) -> None:
@@ -154,7 +139,7 @@ class Runs:
             self._running[agent.id] = turn
         return turn is not None and turn == before
 
-    async def _go_on(self, followed: _Followed) -> None:
+    async def _go_on(self, followed: Followed) -> None:
         """Take the steps of a run until it is over; an error ends this run alone."""
         name = followed.run.name
         try:
@@ -173,12 +158,12 @@ class Runs:
             end = End(RunOutcome.FAILED, "an internal error: substratd's log has it")
             await until_stored(partial(self._end, name, end, is_known=False))
 
-    async def _step(self, followed: _Followed) -> End | None:
-        """Start the agents that can be started; returns the run's end, None while it goes on."""
+    async def _step(self, followed: Followed) -> End | None:
+        """Take the steps that can be taken; returns the run's end, None while it goes on."""
         registry = self._requests.registry
         while (run := followed.run).ended_at is None:
             now = registry.now()
-            step = runs.next_step(run, self._standings(followed), now)
+            step = runs.next_step(run, *self._standings(followed), now)
             if isinstance(step, End):
                 return step._replace(why=step.why or next(iter(followed.failed.values()), None))
             if step is None:
@@ -186,51 +171,51 @@ class Runs:
                 if run.plan.timeout is not None:
                     registry.wake_at(run.started_at + run.plan.timeout)
                 return None
-            if now < followed.again_at or not await self._try(followed, step.member):
+            if not self._members.is_ready(run, step.member):
+                followed.held, followed.is_short = f"the clone of {run.name}.{run.plan.lead} isn't ready yet", False
+                return None
+            if now < followed.again_at or not await self._try(followed, step):
                 registry.wake_at(max(followed.again_at, now))
                 return None
         return None
 
-    async def _try(self, followed: _Followed, member: Member) -> bool:
-        """Start a member; returns False if that has to be tried again later."""
-        name = f"{followed.run.name}.{member.name}"
+    async def _try(self, followed: Followed, step: Next) -> bool:
+        """Take a step; returns False if that has to be tried again later."""
+        run, name, words = followed.run, f"{followed.run.name}.{step.member.name}", _IN_WORDS[step.step]
+        if followed.tried != step:
+            followed.tried, followed.tries = step, 0
+        left = (
+            run.started_at + run.plan.timeout - self._requests.registry.now() if run.plan.timeout is not None else math.inf
+        )
         try:
-            await self._start.start(followed.run, member, partial(self._note_start, followed, member))
+            with trio.move_on_after(max(0.0, left)) as followed.scope:
+                await self._steps.take(followed, step)
         except (StorageFailed, LimitReached) as problem:
-            room = problem.message if isinstance(problem, StorageFailed) else "limits.children or limits.agents is reached"
-            followed.held, followed.is_short = f"{name} isn't started yet: {room}", True
+            is_full = isinstance(problem, LimitReached) and step.step in _STARTS  # its words are for a parent
+            followed.held, followed.is_short = f"{name} can't {words} yet: {_FULL if is_full else problem.message}", True
         except SubstratError as problem:
             followed.tries += 1
-            if not isinstance(problem, SandboxFailed | Refused) or followed.tries >= _TRIES:
-                followed.failed[member.name] = f"{name} can't be started: {problem.message}"
+            if not isinstance(problem, _PASSES) or followed.tries >= _TRIES:
+                followed.failed[step.member.name] = f"{name} can't {words}: {problem.message}"
                 followed.held, followed.tries = None, 0
                 return True
-            followed.held, followed.is_short = f"{name} isn't started yet: {problem.message}", False
+            followed.held, followed.is_short = f"{name} can't {words} yet: {problem.message}", False
         else:
             followed.held, followed.tries, followed.again_at = None, 0, 0.0
             return True
         followed.again_at = self._requests.registry.now() + _AGAIN_S
         return False
 
-    def _note_start(self, followed: _Followed, member: Member, change: Change, agent: Agent) -> None:
-        run = followed.run
-        if run.ended_at is not None:
-            raise Refused("the run was ended meanwhile")
-        after = replace(run, agents={**run.agents, member.name: agent.id})
-        self._requests.registry.store.save_run(after)
-        change.after(partial(self._take_over, followed, after))
-        kind = "run:step" if run.agents else "run:started"
-        text = f"{len(after.agents)} of {len(run.plan.members)} agents of the run {run.name} have been started"
-        change.record(DaemonEvent(agent.id, None, kind, text, {"run": run.name, "file": run.file}))
-
-    def _take_over(self, followed: _Followed, run: Run) -> None:
+    def _take_over(self, followed: Followed, run: Run) -> None:
         """Take a committed change of a run over into memory."""
         followed.run = run
         if run.ended_at is None:
-            self._of.update(dict.fromkeys(run.agents.values(), run.name))
+            self._of.update(dict.fromkeys(run.ids, run.name))
             return
         self._open.pop(run.name, None)
-        for agent_id in run.agents.values():
+        if followed.scope is not None:
+            followed.scope.cancel()  # a step that waits, for example for the command of an `each`
+        for agent_id in run.ids:
             self._of.pop(agent_id, None)
             self._running.pop(agent_id, None)
         followed.wake()
@@ -238,7 +223,7 @@ class Runs:
     def _members_and_below(self, run: Run) -> Iterator[Agent]:
         """Return the agents of a run, and all that descend from them, each once."""
         registry, seen = self._requests.registry, set[str]()
-        for agent_id in run.agents.values():
+        for agent_id in run.ids:
             agent = registry.get(agent_id)
             for one in registry.family(agent) if agent is not None else ():
                 if one.id not in seen:
@@ -263,12 +248,15 @@ class Runs:
             if is_known:
                 # Agents that work are being stopped: a person has ended the run, or suspends them for its time.
                 stopped = Standing.NEEDS_YOU if end.outcome is RunOutcome.TIMEOUT else Standing.FAILED
-                found = self._standings(followed).items()
-                standings = {one: (stopped if now is Standing.WORKING else now).value for one, now in found}
-                after = replace(after, result=self._result_of(run), standings=standings)
+                found = self._standings(followed).standings.items()
+                stood = {one: (stopped if now is Standing.WORKING else now).value for one, now in found}
+                after = replace(after, result=standings.result_of(registry, run), standings=stood)
+            if end.outcome is RunOutcome.SUCCEEDED:
+                told = landing.settle(change, registry, self._landings, run)
+                after = replace(after, why="; ".join(filter(None, (run.why, told))) or None)
             registry.store.save_run(after)
-            told = [agent for one in run.agents.values() if (agent := registry.get(one)) is not None]
-            for agent in told[:1]:  # its first agent, which is the lead if it has one
+            members = [agent for one in run.ids if (agent := registry.get(one)) is not None]
+            for agent in members[:1]:  # its first agent, which is the lead if it has one
                 text = end.why or f"the run {name} has {end.outcome}"
                 change.record(DaemonEvent(agent.id, None, "run:ended", text, {"run": name, "outcome": end.outcome.value}))
             change.after(partial(self._take_over, followed, after))
@@ -293,9 +281,10 @@ class Runs:
             by: who starts it (`records.BY_OPERATOR`).
 
         Raises:
-            InvalidParams: a member's model can't be one.
+            InvalidParams: a member's model can't be one, or there are too many members.
         """
-        registry = self._requests.registry
+        registry, plan = self._requests.registry, plans.counted(plan)
+        self._members.check_size(plan)
         for member in plan.members:
             if member.model is not None:
                 spawning.check_model(member.model)
@@ -305,7 +294,8 @@ class Runs:
                 parts = (name or "").lower().split(".")
                 names.update(".".join(parts[: number + 1]) for number in range(len(parts)))
         with registry.change("run started") as change:
-            run = Run(runs.name_after(plan.name, names), file, workspace, plan, by, started_at=registry.now())
+            name = runs.name_after(plan.name, names)
+            run = Run(name, file, workspace, plan, by, started_at=registry.now())
             registry.store.save_run(run)
             change.after(partial(self._follow, run))
         return run
@@ -324,7 +314,7 @@ class Runs:
         ending: list[Agent] = []
         with self._requests.registry.change("run ended"):
             self._end(name, End(RunOutcome.FAILED, "it was ended by the operator"))
-            for agent_id in run.agents.values():
+            for agent_id in run.ids:
                 if self._requests.registry.get(agent_id) is not None:
                     ending += self._requests.end_family(agent_id, by)
         return ending
@@ -337,54 +327,19 @@ class Runs:
     # How they stand
 
     def status(self, run: Run) -> Status:
-        """Return the state of a run; once it is over, as it was then."""
+        """Return the state of a run; once it is over, and that is stored, as it was then."""
         if (followed := self._open.get(run.name)) is None:
             return Status({name: Standing(word) for name, word in run.standings.items()}, run.outcome, run.why)
-        standings, why = self._standings(followed), followed.held or next(iter(followed.failed.values()), None)
-        if not isinstance(runs.next_step(run, standings, self._requests.registry.now()), Start):
-            return Status(standings, runs.outcome_of(run, standings), why)
-        is_stuck = followed.held is not None and followed.is_short and Standing.WORKING not in standings.values()
-        return Status(standings, RunOutcome.NEEDS_YOU if is_stuck else None, why)
+        stand, why = self._standings(followed), followed.held or next(iter(followed.failed.values()), None)
+        step = runs.next_step(run, *stand, self._requests.registry.now())
+        if not isinstance(step, Next):
+            return Status(stand.standings, runs.outcome_of(run, stand.standings) if step is None else None, why)
+        is_stuck = followed.held is not None and followed.is_short and Standing.WORKING not in stand.standings.values()
+        return Status(stand.standings, RunOutcome.NEEDS_YOU if is_stuck else None, why)
 
-    def _standings(self, followed: _Followed) -> dict[str, Standing]:
-        run = followed.run
-        on_fail = {member.name: member.on_fail for member in run.plan.members}
-        found = {name: self._standing(agent_id, on_fail[name]) for name, agent_id in run.agents.items()}
-        return found | dict.fromkeys(followed.failed, Standing.FAILED)
-
-    def _standing(self, agent_id: str, on_fail: OnFail) -> Standing:
-        registry, waiting, waits = self._requests.registry, self._families.waiting, self._families.waits
-        agent = registry.get(agent_id)
-        if agent is None:
-            return Standing.SUCCEEDED if on_fail is OnFail.CONTINUE else Standing.FAILED
-        if agent.phase is Phase.RUNNING:
-            return Standing.WORKING
-        if waiting.spent(agent_id) is not None:
-            return Standing.OUT_OF_BUDGET
-        found = [one for one in map(registry.get, waits.awaited(agent_id)) if one is not None]
-        own = waits.open_of(agent_id)
-        if any(STATE_OF[one.phase] in AT_WORK for one in found) or any(wait.deadline is not None for wait in own):
-            return Standing.WORKING  # a wait with a deadline wakes it then
-        (attention,) = self._families.overview.attentions([agent])
-        if own or agent.phase in _HELD or attention.kind in _ASKS:
-            return Standing.NEEDS_YOU
-        turn = registry.store.turn(agent.turn.id) if agent.turn is not None else None
-        met = needs.state_of(agent, turn, has_finished=True).met
-        return runs.standing_of(met, on_fail, is_accepted=turn is not None and agent.accepted_turn == turn.id)
+    def _standings(self, followed: Followed) -> Stand:
+        return self._standings_of.of(followed.run, followed.failed)
 
     def result_of(self, run: Run) -> str:
         """Return a run's result: its lead's last words, or else all of its agents', in the file's order."""
-        return run.result if run.ended_at is not None else self._result_of(run)
-
-    def _result_of(self, run: Run) -> str:
-        plan = run.plan
-        if plan.lead is not None:
-            return self._words(run, plan.lead)
-        said = [(member.name, self._words(run, member.name)) for member in plan.members]
-        return "\n\n".join(f"{run.name}.{name}: {words}" for name, words in said if words)
-
-    def _words(self, run: Run, member: str) -> str:
-        registry = self._requests.registry
-        agent = registry.get(run.agents.get(member))
-        turn = registry.store.turn(agent.turn.id) if agent is not None and agent.turn is not None else None
-        return results.text_of(turn).strip()
+        return run.result if run.ended_at is not None else standings.result_of(self._requests.registry, run)

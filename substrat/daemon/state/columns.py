@@ -23,6 +23,7 @@ from substrat.core.agents.turn_check import TurnCheck
 from substrat.core.families import budget, plans
 from substrat.core.families.budget import Budget
 from substrat.core.families.plans import Plan
+from substrat.core.families.runs import Returned
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.lenient import tame_text
 from substrat.core.programs.table import PROGRAMS
@@ -237,7 +238,7 @@ def _check_budget(found: Budget) -> None:
 
 def _check_plan(plan: Plan) -> None:
     try:
-        plans.checked(plan)
+        plans.consistent(plan)
         environment.checked(dict(plan.variables))
         for limits in (plan.budget, *(member.budget for member in plan.members)):
             budget.checked(limits)
@@ -336,6 +337,10 @@ NAMES = Column(_json_of(tuple[str, ...], "is no JSON array of strings"), json.du
 PAST_LANDINGS = Column(_read_past_landings, lambda past: json.dumps(asdict(past)))
 CHECKED = Column(_read_checked, lambda check: tame_text(json.dumps(asdict(check), ensure_ascii=False)))
 PLAN = Column(_plan_of, lambda plan: tame_text(json.dumps(asdict(plan), ensure_ascii=False)))
+RETURNED = Column(
+    _json_of(dict[str, Returned], "is no JSON object of what agents have given back"),
+    lambda returned: json.dumps({name: asdict(one) for name, one in returned.items()}),
+)
 IDS = Column(_json_of(dict[str, str], "is no JSON object of ids"), json.dumps)
 BUDGET = Column(_budget_of, lambda budget: json.dumps(asdict(budget)))
 TALLY = Column(_json_of(tuple[tuple[str, _Count], ...], "is no JSON array of names with numbers"), json.dumps)

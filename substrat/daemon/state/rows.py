@@ -66,6 +66,7 @@ from substrat.daemon.state.columns import (
     PID,
     PLAN,
     PROSE,
+    RETURNED,
     SETTINGS,
     STOP_REASON,
     TALLY,
@@ -254,7 +255,7 @@ GATES = Table("gates", Gate, columns={
 RUNS = Table("runs", Run, columns={
     "name": WORDS, "file": PROSE, "workspace": PATH, "plan": PLAN, "by": WORDS, "started_at": MOMENT, "agents": IDS,
     "ended_at": or_null(MOMENT), "outcome": or_null(member_of(RunOutcome)), "why": or_null(PROSE),
-    "result": PROSE, "standings": IDS,
+    "result": PROSE, "standings": IDS, "returned": RETURNED, "root": or_null(IDENTIFIER),
 })  # fmt: skip
 """Families from files, which outlive their agents."""
 TOTALS: Table[Any] = Table("totals", columns={"name": WORDS, "label": WORDS, "value": AMOUNT})

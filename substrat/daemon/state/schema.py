@@ -291,6 +291,10 @@ MIGRATIONS = (
         started_at REAL NOT NULL, agents TEXT NOT NULL, ended_at REAL, outcome TEXT, why TEXT,
         result TEXT NOT NULL, standings TEXT NOT NULL) STRICT, WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE runs ADD COLUMN returned TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE runs ADD COLUMN root TEXT;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

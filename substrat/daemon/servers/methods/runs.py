@@ -33,13 +33,13 @@ def _object(services: Services, run: Run) -> dict[str, object]:
 def _listed(services: Services, run: Run, *, is_told: bool) -> dict[str, object]:
     """Make the object of a run without its result, which may be long; `is_told`: with its agents' texts."""
     status, registry = services.runs.status(run), services.registry
-    members = []
+    members, places = [], services.families.overview.places()
     for member in run.plan.members:
-        agent = registry.get(run.agents.get(member.name))
-        (said,) = services.families.overview.attentions([agent]) if agent is not None and is_told else (None,)
+        agent = registry.get(run.id_of(member.name))
+        (said,) = services.families.overview.attentions([agent], places) if agent is not None and is_told else (None,)
         members.append({
             "name": f"{run.name}.{member.name}",
-            "agent": run.agents.get(member.name),
+            "agent": run.id_of(member.name),
             "state": STATE_OF[agent.phase] if agent is not None else None,
             "outcome": status.standings[member.name].value if member.name in status.standings else None,
             "text": said.text if said is not None else "",
