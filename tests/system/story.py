@@ -13,6 +13,7 @@ from collections import Counter
 from tests.support.hearing import HEARING
 from tests.support.waiting import PATIENCE, wait_until
 from tests.system.persistent_operator import PersistentOperator
+from tests.system.story_prompts import ANNA, CUT, FAMILY, HOLD
 
 RING = """read -r line
 printf '%s' "$line" | grep -qE '"name": "(spent|mute|keeper)"' && exit 1
@@ -24,31 +25,6 @@ CONFIG = BELL + "[turns]\nstop_grace = 0.2\n"
 CROWDED = CONFIG + "[disk]\nfree = 1000000000000000\n"
 HUSH = CONFIG + "silence_limit = 0.3\n"
 
-MESSAGE = json.dumps({"to": "parent", "text": "/shell echo message >> log"})
-CHILD = json.dumps({"name": "kid", "prompt": f"/shell echo child >> log\n/tool send_message {MESSAGE}"})
-ANNA = f"""/shell echo anna >> log
-/tool whoami {{}}
-/tool list_agents {{}}
-/tool report_status {{"text": "working"}}
-/tool check_inbox {{}}
-/tool send_message {{"to": "operator", "text": "a note"}}
-/tool ask_operator {{"question": "which way?"}}
-/tool remind_me {{"text": "now\\n/shell echo reminder >> log", "in_s": 0.1}}
-/tool remind_me {{"text": "/shell echo never >> log", "in_s": 99999}}
-/tool cancel_reminder {{"reminder": 2}}
-/tool spawn_agent {CHILD}
-"""
-FAMILY = """\
-family.name = "team"
-[agents.two]
-prompt = "/shell echo two >> log\\n/say two"
-needs = ["one"]
-[agents.one]
-prompt = "/shell echo one >> log\\n/say one"
-"""
-HOLD = "/shell touch {mark}; while [ ! -e never ]; do sleep 0.02; done"
-# The agent program is the second process of its namespace; its standard output is the turn's file.
-CUT = "/shell : > /proc/2/fd/1; echo cut >> log"
 EFFECTS = [
     "anna", "answer", "child", "cut", "elder", "heard", "heir", "held", "message", "one", "reminder", "room",
     "sent", "tried", "two", "waited",
@@ -219,6 +195,8 @@ class Story(PersistentOperator):
 
     def one_that_cuts_its_output(self):
         self.spawn("cutter", self.other, CUT)
+        self.until(lambda: self.told("cutter", "tool-call-started"), "output that is read, so that it can be cut")
+        (self.other / "cut").touch()
         self.until(lambda: self.state("cutter") in {"idle", "failed"}, "the end of the turn")
         self.log.write_text(self.log.read_text() + (self.other / "log").read_text())
 
@@ -252,8 +230,9 @@ class Story(PersistentOperator):
         self.ask("run", file, "-w", self.work, "--detach", done=lambda: self.call("run.list"))
         self.until(lambda: self.call("run.show", run="team")["outcome"] == "succeeded", "the end of the run")
         assert [run["family"] for run in self.call("run.list")] == ["team"]
-        assert [agent["outcome"] for agent in self.call("run.end", run="team")["agents"]] == ["succeeded", "succeeded"]
-        self.until(lambda: {self.state("team.one"), self.state("team.two")} == {"ended"}, "the end of its agents")
+        assert [agent["outcome"] for agent in self.call("run.end", run="team")["agents"]] == ["succeeded"] * 3
+        names = ("team.one.1", "team.two", "team.judge")
+        self.until(lambda: {self.state(name) for name in names} == {"ended"}, "the end of its agents")
 
     def execute(self, name, *command):
         """Run a command in an agent's sandbox; one that a death cut short is given again."""
@@ -414,7 +393,7 @@ class Story(PersistentOperator):
             assert states == {
                 "anna": "idle", "held": "idle", "mule": "ended", "cutter": "idle", "mute": "failed", "keeper": "idle",
                 "spent": "failed", "patient": "idle", "elder": "idle", "heir": "idle", "ear": "idle",
-                "team.one": "ended", "team.two": "ended",
+                "team.one.1": "ended", "team.two": "ended", "team.judge": "ended",
             }  # fmt: skip
             assert not unread
         assert daemon.ok("inbox") == []

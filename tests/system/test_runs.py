@@ -1,6 +1,7 @@
 """`run FILE`: a family from a file starts in order, survives the daemon, and its outcome is the exit status."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -19,6 +20,7 @@ prompt = "/say {{task}}"
 prompt = "/say reviewed {{agent.author}}"
 needs = ["author"]
 """
+REVIEWED = "reviewed pair.author\npair.author: success. It said:\n> one"
 
 
 def test_a_family_runs_in_its_order_and_its_leads_last_words_are_the_result(daemon, tmp_path):
@@ -29,7 +31,7 @@ def test_a_family_runs_in_its_order_and_its_leads_last_words_are_the_result(daem
     assert done.out.splitlines()[0].startswith("pair.author    ")
     author, reviewer = daemon.show("pair.author"), daemon.show("pair.reviewer")
     assert reviewer["parent"] == author["id"]
-    assert reviewer["turn"]["result"] == "reviewed pair.author"
+    assert reviewer["turn"]["result"] == "reviewed pair.author\npair.author: success. It said:\n> two", "what it needs"
     assert author["turn"]["number"] == 2, "it was told what the reviewer has said"
     (listed,) = daemon.ok("runs", "pair")
     assert (listed["family"], listed["outcome"], listed["file"]) == ("pair", "succeeded", str(file))
@@ -55,7 +57,7 @@ def test_a_killed_daemon_loses_no_run_and_starts_no_agent_twice(daemon, tmp_path
         daemon.start()
     wait_until(lambda: daemon.ok("runs", "pair")[0]["outcome"], "the end of the run")
     (ended,) = daemon.ok("runs", "pair")
-    assert (ended["outcome"], ended["result"]) == ("succeeded", "pair.author: one\n\npair.reviewer: reviewed pair.author")
+    assert (ended["outcome"], ended["result"]) == ("succeeded", f"pair.author: one\n\npair.reviewer: {REVIEWED}")
     assert sorted(agent["name"] for agent in daemon.ok("ls")) == ["pair.author", "pair.reviewer"]
     assert {daemon.show(name)["turn"]["outcome"] for name in ("pair.author", "pair.reviewer")} == {"success"}
 
@@ -73,7 +75,7 @@ def test_what_a_failed_check_means_for_the_others(daemon, tmp_path):
     assert (stopped.code, "pair.author: failed: " in stopped.err, "pair has failed" in stopped.err) == (5, True, True)
     assert "pair.reviewer" not in {agent["name"] for agent in daemon.ok("ls")}
     assert result("continue").code == 0
-    assert daemon.show("pair-2.reviewer")["turn"]["result"] == "reviewed pair-2.author"
+    assert daemon.show("pair-2.reviewer")["turn"]["result"].startswith("reviewed pair-2.author")
     asked = result("ask")
     assert (asked.code, "pair-3.author: needs-you: " in asked.err) == (6, True)
     assert daemon.ok("runs", "pair-3")[0]["ended_at"] is None
@@ -135,6 +137,81 @@ def test_the_time_of_a_run_suspends_all_that_works_for_it(daemon, tmp_path):
     daemon.wait("kid", "suspended")
 
 
+def test_an_agent_for_each_line_whatever_it_is_called(daemon, tmp_path):
+    daemon.start()
+    work = daemon.workspace()
+    names = ["$(touch pwned).txt", "a b.txt", "{{agent.all}}.txt"]
+    for name in names:
+        (work / name).touch()
+    file = written(tmp_path, EACH)
+    done = daemon.ctl("run", file, "-w", work)
+    assert done.code == 0, done
+    (found,) = daemon.ok("runs", "each")
+    assert [agent["name"] for agent in found["agents"]] == ["each.all", "each.map.1", "each.map.2", "each.map.3"]
+    results = [daemon.show(f"each.map.{number}")["turn"]["result"] for number in (1, 2, 3)]
+    assert results == [f"{number}: {name}" for number, name in enumerate(names, 1)]
+    assert daemon.show("each.all")["turn"]["result"].startswith("of each.map.1, each.map.2, each.map.3")
+    assert sorted(path.name for path in work.iterdir() if not path.name.startswith(".")) == names
+    none = daemon.ctl("run", written(tmp_path, EACH.replace("ls", "true")), "-w", work)
+    assert (none.code, none.out.splitlines()[-1]) == (0, "each-2.all: of nobody"), none
+    assert "each-2: map: its command printed no line" in none.err
+
+
+def test_each_sees_the_repository_from_a_directory_in_it_and_from_a_linked_worktree(daemon, tmp_path):
+    daemon.start()
+    repository = daemon.workspace(git=True)
+    (repository / "src").mkdir()
+    (repository / "src" / "a.py").touch()
+    daemon.git(repository, "add", ".")
+    daemon.git(repository, "commit", "-qm", "src")
+    daemon.git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
+    text = EACH.replace("ls *.txt", "git ls-files '*.py'").replace('family.workspace = "in-place"\n', "")
+    for place in (repository / "src", tmp_path / "linked"):
+        started = daemon.ctl("run", written(tmp_path, text), "-w", place, "--detach")
+        assert started.code == 0, started
+        family = started.out.split()[0]
+        wait_until(partial(is_there, daemon, f"{family}.map.1"), "the agent for the file")
+
+
+def test_what_each_cannot_print(daemon, tmp_path):
+    daemon.start()
+    work = daemon.workspace()
+
+    def why(command):
+        done = daemon.ctl("run", written(tmp_path, EACH.replace('"ls *.txt"', json.dumps(command))), "-w", work)
+        assert done.code == 5, done
+        return done.err
+
+    assert "map can't be listed: `echo no; echo why >&2; exit 3` fails with 3: why" in why("echo no; echo why >&2; exit 3")
+    assert "map can't be listed: agents: a family has 1 to 256, not 1001" in why("seq 1000")
+    assert (
+        "map can't be listed: `printf '\\377'` has printed a line with characters that can't be printed: '\ufffd'"
+        in why("printf '\\377'")
+    )
+    assert "Read-only file system" in why("touch here")
+    assert daemon.ok("ls") == []
+
+
+def test_an_author_and_a_judge_go_on_until_they_agree(daemon, tmp_path):
+    """By the commits of a lead in a clone, which the judge, its child, sees in each round."""
+    daemon.start()
+    repository = daemon.workspace(git=True)
+    done = daemon.ctl("run", written(tmp_path, ROUNDS), "-w", repository)
+    assert done.code == 0, done
+    author, judge = daemon.show("rounds.author"), daemon.show("rounds.judge")
+    assert (author["turn"]["number"], judge["turn"]["number"]) == (2, 2), "no report wakes the author once more"
+    head = author["clone"]["head"]
+    assert daemon.ctl("exec", "rounds.judge", "--", "git", "cat-file", "-e", head).code == 0
+    prompts = [event["text"] for event in daemon.events("rounds.author", "prompt:queued")]
+    assert "rounds.judge doesn't agree with your work yet, in round 1 of 3" in prompts[-1]
+    steps = [event["text"] for event in daemon.events("rounds.author", "run:step")]
+    assert steps == ["rounds.judge doesn't agree, in round 1 of 3"]
+    never = ROUNDS.replace("-ge 2", "-ge 9").replace("rounds = 3", "rounds = 2")
+    late = daemon.ctl("run", written(tmp_path, never), "-w", repository)
+    assert (late.code, "rounds-2.judge doesn't agree after 2 rounds" in late.err) == (5, True), late
+    assert (daemon.show("rounds-2.author")["turn"]["number"], daemon.show("rounds-2.judge")["turn"]["number"]) == (2, 2)
+
+
 def test_wrong_files_and_dry_runs_start_nothing(daemon, tmp_path):
     text = PAIR.replace('needs = ["author"]', 'needs = ["auhtor"]')
     wrong = daemon.ctl("run", written(tmp_path, text))
@@ -150,6 +227,41 @@ def test_wrong_files_and_dry_runs_start_nothing(daemon, tmp_path):
         0,
         "1. pair.author first\n2. pair.reviewer after author\nat most 3 turns, and those that messages start\n",
     )
+
+
+def is_there(daemon, name):
+    return name in {agent["name"] for agent in daemon.ok("ls")}
+
+
+EACH = """\
+family.name = "each"
+family.workspace = "in-place"
+[agents.all]
+prompt = "/say of {{agent.map}}"
+needs = ["map"]
+[agents.map]
+each = "ls *.txt"
+prompt = "/say {{n}}: {{item}}"
+check = 'test -e "$ITEM" && test "$N" -gt 0'
+"""
+ROUNDS = """\
+family.name = "rounds"
+family.lead = "author"
+family.workspace = "clone"
+[agents.author]
+prompt = "/shell echo x >> made; git add made; git commit -qm made\\n/say made it"
+[agents.judge]
+prompt = '''
+/write agree /tool complete {"result": "{\\"agrees\\": true}"}
+/write not /tool complete {"result": "{\\"agrees\\": false}"}
+/shell echo turn >> turns; [ $(wc -l < turns) -ge 2 ] && mv agree next || mv not next
+/do next
+'''
+needs = ["author"]
+returns_to = "author"
+rounds = 3
+result_schema = { type = "object", properties = { agrees = { type = "boolean" } }, required = ["agrees"] }
+"""
 
 
 def leading(kid):

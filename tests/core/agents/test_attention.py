@@ -114,9 +114,10 @@ def test_an_agent_asks_for_the_commits_that_it_has_not_taken_of_its_descendants(
 
 
 def test_who_stands_still_can_take_up_nothing():
-    able = {phase for phase in Phase if attention.can_act(replace(FREE, phase=phase), is_held=False)}
+    able = {phase for phase in Phase if attention.can_act(replace(FREE, phase=phase, waiting=1), is_held=False)}
     assert able == {Phase.IDLE, Phase.QUEUED, Phase.CHECKING, Phase.RUNNING, Phase.INTERRUPTING, Phase.ENDING}
-    assert not attention.can_act(replace(FREE, phase=Phase.QUEUED), is_held=True)
+    assert not attention.can_act(replace(FREE, phase=Phase.QUEUED, waiting=1), is_held=True)
+    assert not attention.can_act(FREE, is_held=False), "it has its task still to come"
 
 
 def test_a_quiet_tool_call_has_more_time_and_is_named():

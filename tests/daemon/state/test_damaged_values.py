@@ -16,7 +16,7 @@ import trio
 
 from substrat.core.families.account_gate import Gate
 from substrat.core.families.plans import Member, Plan
-from substrat.core.families.runs import Run, RunOutcome
+from substrat.core.families.runs import Returned, Run, RunOutcome
 from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, PastLandings, Stage
 from substrat.core.workspaces.landing import Landing, LandingMode
@@ -121,6 +121,7 @@ def fill(agents):
         store.save_gate(Gate("cursor-agent:0123456789abcdef", "x", "used up", 1.0, 2.0, 1, "t", "auto"))
         plan = Plan("team", (Member("one", "x"),))
         run = Run("team", "/f.toml", "/w", plan, "ctl", started_at=1.0, agents={"one": "x"}, standings={"one": "failed"})
+        run = replace(run, returned={"one": Returned(1, "t")}, root="x")
         store.save_run(replace(run, ended_at=2.0, outcome=RunOutcome.FAILED, why="it broke", result="nothing"))
         store.add_mount_points(["/w/.envrc", "/v/.envrc"])
         store.note_worked_in(["/w", "/v"], ["/o/objects"])
