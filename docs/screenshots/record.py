@@ -25,6 +25,9 @@ import svg
 COLUMNS, ROWS = 112, 40
 """Wide enough for `ls` with all that it shows first, narrow enough to be read in a page."""
 SHOTS = (("ls",), ("logs", "fix-tests"), ("show", "review"))
+FAMILY = Path(__file__).parents[2] / "examples/families/map-reduce.toml"
+PART = '/shell echo "# typed" >> "$ITEM"; git commit -qam "Types of $ITEM"'
+JOIN = '/shell for it in $(git for-each-ref --format="%(refname)" refs/remotes/agents); do git merge -q --no-edit $it; done'
 SHOWN_AS = "/home/me/src/app"
 WORKSPACE = ("app", "/tmp")  # noqa: S108 - `mkdtemp` makes a new directory of its own there
 """A name of as many characters as `SHOWN_AS` (`mkdtemp` adds 8): tables are laid out for the width of the text."""
@@ -63,12 +66,19 @@ def main() -> int:
             stage.open_timeline()
             play(stage, base)
             for words in SHOTS:
-                text = f"\x1b[1m$ substratctl {' '.join(words)}\x1b[0m\n{steady(on_terminal(words, stage.environ), base)}"
-                picture = svg.draw(text, columns=COLUMNS, title=f"substratctl {' '.join(words)}")
-                Path(__file__).with_name(f"{words[0]}.svg").write_text(picture)
+                record(words, stage, base)
+            run_family(stage, base)
+            record(("runs", "types"), stage, base)
     finally:
         shutil.rmtree(base)
     return 0
+
+
+def record(words: tuple[str, ...], stage: DemoStage, base: str) -> None:
+    """Write the picture of a command."""
+    text = f"\x1b[1m$ substratctl {' '.join(words)}\x1b[0m\n{steady(on_terminal(words, stage.environ), base)}"
+    picture = svg.draw(text, columns=COLUMNS, title=f"substratctl {' '.join(words)}")
+    Path(__file__).with_name(f"{words[0]}.svg").write_text(picture)
 
 
 def prepare(work: str) -> None:
@@ -92,6 +102,14 @@ def play(stage: DemoStage, work: str) -> None:
     stage.command("suspend", "docs")
     stage.command("send", "fix-tests", "/shell python3 -m unittest\n/sleep 60")
     stage.watch("the command", lambda event: event["kind"] == "tool-call-completed")
+
+
+def run_family(stage: DemoStage, work: str) -> None:
+    """Run an example of a family, whose agents change a file each."""
+    stage.command("merge", "fix-tests")
+    file = shutil.copy(FAMILY, work)
+    given = (f"task={PART}", f"join={JOIN}", "test=python3 -m unittest -q")
+    stage.command("run", file, "-w", work, *(word for value in given for word in ("--set", value)))
 
 
 def _ended(event: dict[str, object], text: str) -> bool:
@@ -127,6 +145,9 @@ def steady(text: str, work: str) -> str:
     moments = sorted(set(re.findall(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", text)))
     for number, found in enumerate(moments):
         text = text.replace(found, f"2026-01-05T09:00:{number:02}.000Z")
+    text = re.sub(r"\d{4}-\d\d-\d\d(\s+)\d\d:\d\d:\d\d", r"2026-01-05\g<1>09:00:01", text)
+    text = re.sub(r"(?<=began at )[0-9a-f]{12}", "1f0e2d3c4b5a", text)
+    text = re.sub(r"(?<=--- )[0-9a-f]{8}(?= message)", "5f2c91ab", text)
     seconds = iter(range(60))
     text = re.sub(r"(?<=• )\d\d:\d\d:\d\d", lambda _: f"09:00:{next(seconds):02}", text)
     text = re.sub(r"(?<!\d)\d\.\d(?= ?s\b)", "0.4", text)
