@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from tests.support.terminal import Screen
 from tests.support.waiting import wait_until
 
 PAIR = """\
@@ -210,6 +211,20 @@ def test_an_author_and_a_judge_go_on_until_they_agree(daemon, tmp_path):
     late = daemon.ctl("run", written(tmp_path, never), "-w", repository)
     assert (late.code, "rounds-2.judge doesn't agree after 2 rounds" in late.err) == (5, True), late
     assert (daemon.show("rounds-2.author")["turn"]["number"], daemon.show("rounds-2.judge")["turn"]["number"]) == (2, 2)
+
+
+@pytest.mark.parametrize(("keys", "state", "status"), [("y\n", "ended", 5), ("n\n", "running", 0), ("\x03", "running", 0)])
+def test_ctrl_c_on_a_terminal_asks_whether_to_end_the_family(daemon, tmp_path, keys, state, status):
+    daemon.start()
+    file = written(tmp_path, PAIR.replace("/say {{task}}", "/sleep 60"))
+    with Screen(daemon, "run", str(file), "-w", str(daemon.workspace()), size=(24, 80)) as screen:
+        screen.until("running")
+        daemon.wait("pair.author", "running")
+        screen.type("\x03")
+        screen.until("end pair and its agents? They go on otherwise. [y/N]")
+        screen.type(keys)
+        assert screen.end() == status, screen.shown
+    daemon.wait("pair.author", state)
 
 
 def test_wrong_files_and_dry_runs_start_nothing(daemon, tmp_path):

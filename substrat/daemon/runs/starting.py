@@ -166,7 +166,7 @@ class Members:
         if lead is None or lead.phase is Phase.ENDED:
             raise NotFound(f"its lead {run.name}.{run.plan.lead} is gone")
         if lead.clone is not None and lead.clone.stage is Stage.FAILED:
-            raise CloneFailed(f"its lead's {lead.clone.error}")
+            raise CloneFailed(f"its lead {lead.name} has no clone: {lead.clone.error}")
         return lead
 
     async def _placed(self, run: Run, request: SpawnRequest) -> SpawnRequest:

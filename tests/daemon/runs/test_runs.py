@@ -9,11 +9,10 @@ import trio
 import trio.testing
 
 from substrat.core.agents.records import Completion
-from substrat.core.families import plans
 from substrat.core.families.plans import Member, OnFail, Plan
-from substrat.daemon.agents.spawning import SpawnRequest
 from substrat.daemon.runs.runs import Runs
 from substrat.errors import InvalidParams, LimitReached, SandboxFailed
+from tests.daemon.runs.members import FakeMembers
 
 SUCCEEDED = Completion.SUCCEEDED
 NO_LANDINGS: Any = None
@@ -23,50 +22,10 @@ JUDGE = {"needs": ("a",), "returns_to": "a", "rounds": 2, "result_schema": json.
 })}  # fmt: skip
 
 
-class Starts:
-    """Starts members as agents without places of their own, or fails as a test wants."""
-
-    def __init__(self, agents):
-        self.agents = agents
-        self.failing = []
-        self.asked = []
-        self.is_lead_ready = True
-
-    async def start(self, run, member, also):
-        self.asked.append(member.name)
-        await trio.lowlevel.checkpoint()
-        if self.failing:
-            raise self.failing.pop(0)
-        lead = self.agents.registry.get(run.lead) if member.name != run.plan.lead else None
-        name = f"{run.name}.{member.name}"
-        prompt = None if member.name == run.plan.lead and run.plan.is_lead_last else member.prompt
-        is_operators = not run.plan.hears(member)
-        request = SpawnRequest("/w", name, prompt=prompt, also=also, is_operators=is_operators)
-        self.agents.supervisor.spawn(request, lead)
-
-    async def listed(self, run, member):
-        await trio.lowlevel.checkpoint()
-        if self.failing:
-            raise self.failing.pop(0)
-        return plans.with_group(run.plan, member.name, ["x", "y"])
-
-    def is_ready(self, run, member):
-        return self.is_lead_ready or member.name == run.plan.lead
-
-    def check_size(self, plan):
-        pass
-
-    def give_task(self, run, member):
-        self.agents.supervisor.send(f"{run.name}.{member.name}", member.prompt)
-
-    def give_back(self, run, member):
-        self.agents.supervisor.send(f"{run.name}.{member.returns_to}", "mend it")
-
-
 @pytest.fixture
 async def scene(agents, nursery):
     """The runs of a daemon, whose task runs."""
-    starts: Any = Starts(agents)
+    starts: Any = FakeMembers(agents)
     runs = Runs(agents.supervisor, agents.families, starts, NO_LANDINGS)
     nursery.start_soon(runs.run)
     await trio.testing.wait_all_tasks_blocked()
@@ -300,7 +259,7 @@ async def test_lines_of_a_turn_that_runs_wake_nobody(scene):
 
 
 async def test_a_restarted_daemon_goes_on_and_starts_nothing_twice(agents, nursery):
-    earlier: Any = Starts(agents)
+    earlier: Any = FakeMembers(agents)
     first = Runs(agents.supervisor, agents.families, earlier, NO_LANDINGS)
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as inner:
@@ -310,7 +269,7 @@ async def test_a_restarted_daemon_goes_on_and_starts_nothing_twice(agents, nurse
             await trio.testing.wait_all_tasks_blocked()
             scope.cancel()
     agents.restart()
-    starts: Any = Starts(agents)
+    starts: Any = FakeMembers(agents)
     runs = Runs(agents.supervisor, agents.families, starts, NO_LANDINGS)
     nursery.start_soon(runs.run)
     await trio.testing.wait_all_tasks_blocked()
