@@ -14,7 +14,7 @@ KILLS ?= 100
 # Each of pytest's workers would compile all tests anew, which takes longer than running most of them.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test check format lint types slow real fuzz pins bench proof soak man generate screenshots clean
+.PHONY: help demo test check format lint types slow real fuzz pins bench proof soak man generate prices screenshots clean
 
 help:
 	@echo "make demo    show the main job with a stand-in agent (20 s, leaves .venv and Python's caches)"
@@ -30,6 +30,7 @@ help:
 	@echo "make soak    keep many agents busy with random faults: SECONDS=600 AGENTS=50 SEED=1"
 	@echo "make man     write the man pages anew from what the programs' help is made from"
 	@echo "make generate  write the clients' table of methods, and their part of docs/protocol.md, from the daemon's code"
+	@echo "make prices  write the table of list prices anew (substrat/core/prices.toml), from the package genai-prices"
 	@echo "make screenshots  record the pictures of docs anew, with stand-in agents; the page's in Chromium"
 	@echo "make clean   remove what was built"
 
@@ -44,6 +45,11 @@ man:
 generate:
 	@sh .ci/setup runtime
 	@$(BIN)/python -m substrat.daemon.servers.generate
+
+prices:
+	@sh .ci/setup runtime
+	@place=$$(mktemp -d) && $(BIN)/python -m pip install -q --target "$$place" genai-prices && \
+	PYTHONPATH=$$place $(BIN)/python .ci/prices.py substrat/core/prices.toml; status=$$?; rm -r "$$place"; exit $$status
 
 screenshots:
 	@sh .ci/setup runtime
