@@ -61,6 +61,7 @@ def test_it_holds_every_module_and_no_test(wheel):
     }  # fmt: skip
     assert "mcp_server/relay.py" in found
     assert not any("test" in name.lower() for name in wheel.namelist())
+    assert "substrat/core/prices.toml" in wheel.namelist(), "no daemon starts without it"
 
 
 @pytest.mark.parametrize("unit", ["substratd.service", "substratd.socket"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from substrat import errors
 from substrat.client.connection import BACK_WITHIN_S, Connection, Object
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         StatusObject,
         TurnObject,
         UsageObject,
+        UsageSumObject,
         WaitObject,
         WholeAgentObject,
     )
@@ -259,6 +260,13 @@ class Client(Connection):
     async def usage(self, agent: str) -> UsageObject:
         """Return the tokens of an agent's turns, and of its family's (`agent.usage`)."""
         return cast("UsageObject", await self.call("agent.usage", agent=agent))
+
+    async def usage_by(
+        self, by: Literal["agent", "day", "model", "repository"], agents: Sequence[str] | None = None,
+        since: str | None = None,
+    ) -> list[UsageSumObject]:  # fmt: skip
+        """Return agents' tokens by day, model, repository or agent; `since` is a time (`usage.sum`)."""
+        return cast("list[UsageSumObject]", await self.call("usage.sum", by=by, agents=agents, since=since))
 
     async def usages(self, after: str | None = None, limit: int | None = None) -> list[AgentUsageObject]:
         """Return a page of agents' tokens after one; fewer than `limit` (1,000) are the end (`usage.list`)."""

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -16,6 +17,7 @@ import trio
 
 from substrat import __version__
 from substrat import config as configuration
+from substrat.core.agents import prices
 from substrat.daemon.agents.agents import Agents
 from substrat.daemon.agents.disk_gate import DiskGate, free_bytes
 from substrat.daemon.agents.due import end_due
@@ -154,6 +156,11 @@ async def run(settings: DaemonSettings, now: Callable[[], float] = time.time) ->
             raise damage
 
 
+def _prices() -> str:
+    """Return the table of list prices, which is a part of the package."""
+    return resources.files("substrat.core").joinpath("prices.toml").read_text(encoding="utf-8")
+
+
 def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Timer, nursery: trio.Nursery) -> Services:
     """Build the rooms, each of what those below it have made."""
     environ, layout, points, sweep_wanted = settings.environ, settings.layout, Failpoints(settings.environ), Wakeup()
@@ -163,7 +170,7 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
     files = Files(settings.file_server)
     state = State(
         environ=environ, layout=layout, registry=registry, findings=Findings(registry, files), trash=trash,
-        watcher=watcher, files=files,
+        watcher=watcher, files=files, prices=prices.parse(_prices()),
     )  # fmt: skip
     disk_gate = DiskGate(layout.state, timer.now, timer.ring_at)
     families = Families(registry, files, disk_gate, Logins(user.home, environ).of)

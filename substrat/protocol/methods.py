@@ -23,6 +23,7 @@ METHODS = (
     "agent.turns",
     "agent.usage",
     "usage.list",
+    "usage.sum",
     "agent.network",
     "agent.accept",
     "agent.rename",

@@ -198,13 +198,17 @@ class FamilyUsageObject(TypedDict):
     agents: int
     turns: int
     usage: dict[str, int]
+    usd: float | None
+    unpriced: int
 
 
 class UsageObject(TypedDict):
-    """Tokens of an agent's turns."""
+    """Tokens of an agent's turns, and their list price."""
 
     turns: int
     usage: dict[str, int]
+    usd: float | None
+    unpriced: int
     family: FamilyUsageObject
 
 
@@ -213,6 +217,16 @@ class AgentUsageObject(UsageObject):
 
     agent: str
     name: str
+
+
+class UsageSumObject(TypedDict):
+    """Tokens of the turns of an agent, a day, a model or a repository."""
+
+    key: str
+    turns: int
+    usage: dict[str, int]
+    usd: float | None
+    unpriced: int
 
 
 class SessionObject(TypedDict):

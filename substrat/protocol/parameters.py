@@ -100,6 +100,11 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
         "after": ("string", False, "the name or the id of the agent to read on after; default: the beginning"),
         "limit": ("integer", False, "how many at most, from 1 to 1000; default: 1000; a number outside counts as the nearest"),
     },
+    "usage.sum": {
+        "by": ("string", True, "what is told apart: `agent`, `day`, `model` or `repository`"),
+        "agents": ("strings", False, "only these agents' turns, by name or id; default: all agents'"),
+        "since": ("string", False, "only turns that were started at this time or later, such as `2026-01-31T18:00:00Z`; default: all"),
+    },
     "agent.network": {
         "agent": ("string", True, "the agent's name or id"),
         "allow": ("strings", False, "put these on the list"),

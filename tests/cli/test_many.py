@@ -33,7 +33,7 @@ def several(fake, agent):
         one(params)
         return {"network": "filtered", "form": None, "allow": [f"{params['agent']}.org"], "decisions": []}
 
-    used = {"turns": 1, "usage": {"inputTokens": 5}, "family": {"agents": 1, "turns": 1, "usage": {}}}
+    used = {"turns": 1, "usage": {"inputTokens": 5}, "usd": None, "unpriced": 1, "family": {"agents": 1}}
     return fake({
         "agent.list": listed, "agent.show": one, "agent.interrupt": one, "agent.end": one, "agent.suspend": one,
         "agent.accept": one, "agent.rm": None, "agent.usage": used, "agent.network": network,

@@ -58,9 +58,8 @@ class Walk:
 
     def __init__(self, data, directory):
         self.data = data
-        self.plan = data.draw(families())
+        self.plan, self.steps = data.draw(families()), data.draw(steps)
         self.agents = AgentsFixture(f"{directory}/substrat.db", Clock(), limits={"children": 8})
-        self.steps = data.draw(steps)
         self.log = [repr(self.plan)]
         self.person: dict[str, int] = {}
         """How many prompts a person has given each agent."""
@@ -188,6 +187,8 @@ class Walk:
             self.log.append("the daemon dies")
             self.agents.restart()
         await self.live(self.to_the_end)
+        if not any(": fails" in line for line in self.log) and not any(one.returns_to for one in self.plan.members):
+            assert self.run.outcome is RunOutcome.SUCCEEDED, self.log
         if self.run.outcome is RunOutcome.SUCCEEDED:
             for name, standing in self.run.standings.items():
                 agent = self.agents.registry.get(self.run.agents[name])

@@ -16,6 +16,7 @@ TABLES = [
     ("### The turn object", objects.TurnObject),
     ("### `agent.usage`", objects.UsageObject),
     ("### `usage.list`", objects.AgentUsageObject),
+    ("### `usage.sum`", objects.UsageSumObject),
     ("### `session.list`", objects.SessionObject),
     ("### `inbox.show`", objects.InboxItemObject),
     ("### `daemon.status`", objects.StatusObject),

@@ -100,7 +100,7 @@ def test_parameters_of_every_method(wire, running):
         "string": "anna", "integer": 1, "number": 0, "boolean": False, "strings": ["anna"], "states": ["idle"],
         "integers": [1],
     }  # fmt: skip
-    choices = {"network": "none", "restore": "hold", "priority": "low"}
+    choices = {"network": "none", "restore": "hold", "priority": "low", "by": "day"}
     for method in document.methods():
         parameters = document.parameters(method)
         valid = {name: choices.get(name, fitting[kind]) for name, kind, _ in parameters}
@@ -225,7 +225,14 @@ def question(wire, running, name):
 
 def test_results_are_those_of_the_document(wire, running, caller):
     """Every method once, each on an agent of its own."""
-    given = {"workspace": str(running.workspace), "prompt": "/say x", "protocol": 1, "turn": 1, "name": "renamed"}
+    given = {
+        "workspace": str(running.workspace),
+        "prompt": "/say x",
+        "protocol": 1,
+        "turn": 1,
+        "name": "renamed",
+        "by": "day",
+    }
     given["directory"] = str(running.workspace.parent / "working-copy")
     given.update(plan=json.dumps({"name": "for-run", "members": [{"name": "one", "prompt": "/say x"}]}), file="f.toml")
     in_clones = {"agent.diff", "agent.merge", "agent.setup", "agent.restore", "agent.checkout"}
@@ -352,7 +359,7 @@ def test_the_inbox_is_read_in_pages(wire, running):
     assert wire.call("inbox.list", after=10**9) == {"items": [], "after": 10**9, "more": False}
 
 
-TYPES = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list, "null": type(None)}
+TYPES = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list, "null": type(None), "number": float}
 
 
 def check_types(value, members):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
+    from substrat.core.agents.prices import Prices
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.files import Files
@@ -27,6 +28,7 @@ class State:
         trash: deletes directories.
         watcher: inotify.
         files: looks at files of others.
+        prices: the list prices of models.
     """
 
     environ: dict[str, str]
@@ -36,3 +38,4 @@ class State:
     trash: Trash
     watcher: Watcher
     files: Files
+    prices: Prices

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from substrat.core.agents.usage import Used
 from substrat.daemon.kernel.fingerprint import content_of
 from substrat.daemon.state.clone_queries import CloneQueries
 from substrat.daemon.state.columns import ANSWER, USAGE
@@ -154,13 +155,33 @@ class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, R
             used.update(USAGE.read(usage))
         return used
 
-    def usages(self, agent_id: str, after: int, limit: int) -> list[tuple[int, dict[str, int]]]:
-        """Load the number and the usage of each of an agent's turns after one that reported any."""
+    def usages(self, agent_id: str, after: int, limit: int) -> list[Used]:
+        """Load the usage of each of an agent's turns after one that reported any."""
         found = self._db.execute(
-            "SELECT number, usage FROM turns WHERE agent = ? AND number > ? AND usage NOT NULL ORDER BY number LIMIT ?",
+            "SELECT agent, number, started_at, model, usage FROM turns WHERE agent = ? AND number > ? AND usage NOT NULL "
+            "ORDER BY number LIMIT ?",
             (agent_id, after, limit),
         )
-        return [(row[0], USAGE.read(row[1])) for row in found]
+        return [Used(agent, number, at, model, USAGE.read(usage)) for agent, number, at, model, usage in found]
+
+    def usages_since(self, since: float, after: int, rows: int) -> list[Used]:
+        """Load the usage of turns that were started at a time or later, and that reported any.
+
+        Args:
+            since: the time, in seconds since the epoch.
+            after: the row after which they are looked for; 0: the beginning.
+            rows: how many rows are looked at.
+        """
+        found = self._db.execute(
+            "SELECT agent, number, started_at, model, usage FROM turns WHERE rowid > ? AND rowid <= ? AND started_at >= ? "
+            "AND usage NOT NULL",
+            (after, after + rows, since),
+        )
+        return [Used(agent, number, at, model, USAGE.read(usage)) for agent, number, at, model, usage in found]
+
+    def last_turn_row(self) -> int:
+        """Return the row of the newest turn; 0: there is none."""
+        return self._value("SELECT coalesce(max(rowid), 0) FROM turns") or 0
 
     def forget_agent(self, agent_id: str) -> None:
         """Delete everything about an agent, its questions too; its children have no parent any more.

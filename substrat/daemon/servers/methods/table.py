@@ -23,6 +23,7 @@ from substrat.daemon.servers.methods import (
     spawn,
     stop,
     turns,
+    usage,
     waits,
 )
 
@@ -45,8 +46,9 @@ METHODS: tuple[type[OperatorRequest], ...] = (
     agents.AgentExplain,
     turns.AgentExec,
     turns.AgentTurns,
-    turns.AgentUsage,
-    turns.UsageList,
+    usage.AgentUsage,
+    usage.UsageList,
+    usage.UsageSum,
     network.AgentNetwork,
     agents.AgentAccept,
     settings.AgentRename,
