@@ -99,7 +99,7 @@ def test_of_a_program_that_counts_the_whole_session_a_turn_gets_its_own_share(ag
     agents.finish("anna", usage={"inputTokens": 900, "outputTokens": 5})
     agents.supervisor.send("anna", "more")
     agents.finish("anna", usage={"inputTokens": 1350, "outputTokens": 5})
-    own = [usage for _, usage in agents.store.usages(agents.agent("anna").id, 0, 9)]
+    own = [used.usage for used in agents.store.usages(agents.agent("anna").id, 0, 9)]
     assert own == [{"inputTokens": 450}, {"inputTokens": 450, "outputTokens": 5}, {"inputTokens": 450, "outputTokens": 0}]
     assert agents.agent("anna").tokens.input == 1350
 
@@ -114,5 +114,5 @@ def test_a_session_that_takes_anothers_place_counts_from_its_own_beginning(agent
     agents.finish("anna", usage={"inputTokens": 450})
     agents.supervisor.send("anna", "more")
     agents.finish("anna", usage={"inputTokens": 600})
-    own = [usage for _, usage in agents.store.usages(agents.agent("anna").id, 0, 9)]
+    own = [used.usage for used in agents.store.usages(agents.agent("anna").id, 0, 9)]
     assert own == [{"inputTokens": 900}, {"inputTokens": 450}, {"inputTokens": 150}]

@@ -15,7 +15,7 @@ GOOD = {
     "string": "text", "integer": 3, "number": 1.5, "boolean": True, "strings": ["a", "b"], "states": ["idle", "failed"],
     "integers": [1, 2],
 }  # fmt: skip
-CHOICES = {"network": "none", "restore": "auto", "priority": "low"}
+CHOICES = {"network": "none", "restore": "auto", "priority": "low", "by": "day"}
 WRONG: dict[str, list] = {
     "string": [1, 1.5, True, [], {}],
     "integer": ["1", 1.0, 1.5, True, [], {}, 2**63, -(2**63), -(2**64)],
