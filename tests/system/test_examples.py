@@ -54,7 +54,7 @@ def test_a_fan_out_over_eight_files_survives_two_kills_and_lands(daemon):
             daemon.start()
         ended = wait_until(partial(end_of, daemon, family), "the end of the run", 60)
         assert (ended["outcome"], ended["why"]) == ("succeeded", f"{family}.whole's work is queued to land in main")
-        wait_until(partial(is_typed, repository / "f8.py"), "the landing")
+        wait_until(partial(daemon.events, f"{family}.whole", "clone:landed"), "the landing")
         heads.append(sorted(daemon.git(repository, "log", "--format=%s", "--no-merges").splitlines()))
         assert [(repository / f"f{number}.py").read_text() for number in (8, 9)] == ["x\n# typed\n", "x\n"]
         assert turns(daemon, family) == {f"{family}.{one}": 1 for one in (*(f"part.{n}" for n in range(1, 9)), "whole")}
@@ -71,8 +71,8 @@ def test_parts_that_fail_are_left_out_and_what_is_checked_lands(daemon):
     (prompt,) = [event["text"] for event in daemon.events("types.whole", "user")]
     assert "types.part.1: its check has failed. Its work, and what it said:\n\n> " in prompt
     assert "push" not in prompt.replace("> ", ""), "what a check prints is no word of the operator's"
-    wait_until(partial(is_typed, repository / "f2.py"), "the landing")
-    assert not is_typed(repository / "f1.py")
+    wait_until(partial(daemon.events, "types.whole", "clone:landed"), "the landing")
+    assert [(repository / name).read_text() for name in ("f1.py", "f2.py")] == ["x\n", "x\n# typed\n"]
 
 
 def test_work_that_need_not_land_asks_nobody_and_what_no_check_has_passed_on_is_named(daemon, tmp_path):
@@ -96,10 +96,6 @@ def has_turns(daemon, family, count):
 def end_of(daemon, family):
     (found,) = daemon.ok("runs", family)
     return found if found["ended_at"] is not None else None
-
-
-def is_typed(file):
-    return "# typed" in file.read_text()
 
 
 def turns(daemon, family):

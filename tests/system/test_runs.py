@@ -211,6 +211,8 @@ def test_an_author_and_a_judge_go_on_until_they_agree(daemon, tmp_path):
     late = daemon.ctl("run", written(tmp_path, never), "-w", repository)
     assert (late.code, "rounds-2.judge doesn't agree after 2 rounds" in late.err) == (5, True), late
     assert (daemon.show("rounds-2.author")["turn"]["number"], daemon.show("rounds-2.judge")["turn"]["number"]) == (2, 2)
+    (rounds,) = daemon.ok("runs", "rounds-2")
+    assert [one["text"] for one in rounds["agents"]][1] == "doesn't agree with rounds-2.author"
 
 
 @pytest.mark.parametrize(("keys", "state", "status"), [("y\n", "ended", 5), ("n\n", "running", 0), ("\x03", "running", 0)])

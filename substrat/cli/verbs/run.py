@@ -128,7 +128,8 @@ def _more_of(member: Member) -> str:
     """Say how many agents a member stands for, what checks it, and whom its result goes back to."""
     many = f", {member.count} agents" if member.count is not None else ""
     many += f", one agent for each line of {member.each}" if member.each is not None else ""
-    check = f", checked by {member.check}, sent back {member.retries} times at most" if member.check else ""
+    check = f", checked by {member.check}" if member.check else ""
+    check += f", sent back {member.retries} times at most" if member.check and member.retries else ""
     back = f", sends {member.returns_to} back {member.rounds - 1} times at most" if member.returns_to is not None else ""
     return f"{many}{check}{back}"
 
@@ -215,7 +216,7 @@ def words_of(agent: Mapping[str, object]) -> str:
     outcome = agent.get("outcome")
     state = output.text_of(agent.get("state") if outcome in {None, "working"} else outcome)
     text = output.in_local_time(output.text_of(agent.get("text")))
-    return state if outcome == "succeeded" else output.one_line(f"{state}: {text}")
+    return state if outcome == "succeeded" or not text else output.one_line(f"{state}: {text}")
 
 
 def _without_seen(run: Run) -> Run:

@@ -22,7 +22,7 @@ _VENDOR = re.compile(r"^(?:[a-z-]+/)?(?:claude-)?")
 
 
 class Price(NamedTuple):
-    """The list price of a model in dollars for a million tokens; None: the vendor names none, and takes that of input.
+    """The list price of a model in dollars for a million tokens; None: the vendor names none, and asks for that of input.
 
     Args:
         input: of input that no cache has; all programs' decoders leave what was cached out.
@@ -31,7 +31,7 @@ class Price(NamedTuple):
         output: of output.
     """
 
-    input: float | None = None
+    input: float
     cache_read: float | None = None
     cache_write: float | None = None
     output: float | None = None
@@ -67,7 +67,7 @@ def cost(prices: Prices, model: str | None, usage: Mapping[str, int]) -> float |
     """
     name = plain(model or "")
     price = prices.get(name) or prices.get(_DATE.sub("", name)) or prices.get(_EFFORT.sub("", name))
-    if price is None or price.input is None:
+    if price is None:
         return None
     counts = (max(0, usage.get(kind, 0)) for kind in _TOKENS)
     return sum(count * (price.input if kind is None else kind) for kind, count in zip(price, counts, strict=True)) / _PER

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.requests import AgentRequests
     from substrat.daemon.clones.landing import Landings
     from substrat.daemon.families.families import Families
-    from substrat.daemon.runs.standings import Stand
     from substrat.daemon.runs.starting import Members
 
 log = structlog.get_logger("substrat.runs")
@@ -81,7 +80,7 @@ class Runs:
     _members: Members
     _landings: Landings
     _steps: Steps = attrs.field(init=False)
-    _standings_of: Standings = attrs.field(init=False)
+    _standings: Standings = attrs.field(init=False)
     _open: dict[str, Followed] = attrs.field(init=False, factory=dict)
     _of: dict[str, str] = attrs.field(init=False, factory=dict)
     """The names of the runs that aren't over, by the ids of their agents."""
@@ -91,7 +90,7 @@ class Runs:
 
     def __attrs_post_init__(self) -> None:
         self._steps = Steps(self._requests, self._members, self._take_over)
-        self._standings_of = Standings(self._requests.registry, self._families)
+        self._standings = Standings(self._requests.registry, self._families)
 
     async def run(self) -> None:
         """Take each run on that isn't over, until cancelled."""
@@ -163,7 +162,7 @@ class Runs:
         registry = self._requests.registry
         while (run := followed.run).ended_at is None:
             now = registry.now()
-            step = runs.next_step(run, *self._standings(followed), now)
+            step = runs.next_step(run, *self._standings.of(followed), now)
             if isinstance(step, End):
                 return step._replace(why=step.why or next(iter(followed.failed.values()), None))
             if step is None:
@@ -248,7 +247,7 @@ class Runs:
             if is_known:
                 # Agents that work are being stopped: a person has ended the run, or suspends them for its time.
                 stopped = Standing.NEEDS_YOU if end.outcome is RunOutcome.TIMEOUT else Standing.FAILED
-                found = self._standings(followed).standings.items()
+                found = self._standings.of(followed).standings.items()
                 stood = {one: (stopped if now is Standing.WORKING else now).value for one, now in found}
                 after = replace(after, result=standings.result_of(registry, run), standings=stood)
             if end.outcome is RunOutcome.SUCCEEDED:
@@ -330,15 +329,12 @@ class Runs:
         """Return the state of a run; once it is over, and that is stored, as it was then."""
         if (followed := self._open.get(run.name)) is None:
             return Status({name: Standing(word) for name, word in run.standings.items()}, run.outcome, run.why)
-        stand, why = self._standings(followed), followed.held or next(iter(followed.failed.values()), None)
+        stand, why = self._standings.of(followed), followed.held or next(iter(followed.failed.values()), None)
         step = runs.next_step(run, *stand, self._requests.registry.now())
         if not isinstance(step, Next):
             return Status(stand.standings, runs.outcome_of(run, stand.standings) if step is None else None, why)
         is_stuck = followed.held is not None and followed.is_short and Standing.WORKING not in stand.standings.values()
         return Status(stand.standings, RunOutcome.NEEDS_YOU if is_stuck else None, why)
-
-    def _standings(self, followed: Followed) -> Stand:
-        return self._standings_of.of(followed.run, followed.failed)
 
     def result_of(self, run: Run) -> str:
         """Return a run's result: its lead's last words, or else all of its agents', in the file's order."""

@@ -14,13 +14,15 @@ from substrat.core.families.runs import Standing
 from substrat.daemon.families.waiting import AT_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from substrat.core.agents.records import Turn
+    from substrat.core.families.plans import Member
     from substrat.core.families.runs import Run
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.families.families import Families
     from substrat.daemon.families.overview import Places
+    from substrat.daemon.runs.steps import Followed
 
 _ASKS = {AttentionKind.ANSWER, AttentionKind.UNSAFE, AttentionKind.UNKEPT}
 _HELD = {Phase.SUSPENDED, Phase.FROZEN}
@@ -45,12 +47,13 @@ class Standings:
     _registry: Registry
     _families: Families
 
-    def of(self, run: Run, failed: Iterable[str]) -> Stand:
-        """Return how a run's members stand, given those that can't go on."""
+    def of(self, followed: Followed) -> Stand:
+        """Return how a run's members stand."""
+        run = followed.run
         members = {member.name: member for member in run.plan.members}
         places = self._families.overview.places()
         found = {name: self._standing(one, members[name].on_fail, places) for name, one in run.agents.items()}
-        found |= dict.fromkeys(failed, Standing.FAILED)
+        found |= dict.fromkeys(followed.failed, Standing.FAILED)
         disagreeing: dict[str, str] = {}
         for name, standing in found.items():
             if standing is Standing.SUCCEEDED and members[name].returns_to is not None:
@@ -92,6 +95,16 @@ class Standings:
 
     def _has_met(self, agent_id: str, turn: Turn | None) -> bool | None:
         return needs.state_of(self._registry.get(agent_id), turn, has_finished=True).met
+
+
+def idle_words(run: Run, member: Member, standing: Standing | None) -> str:
+    """Say what an agent of a run that has nothing to do is there for; empty: nothing more."""
+    if member.name not in run.agents:
+        return f"has its task when {', '.join(member.needs)} have finished"
+    if member.returns_to is None or standing is Standing.SUCCEEDED:
+        return ""
+    author = f"{run.name}.{member.returns_to}"
+    return f"waits for {author} to go on" if standing is Standing.WORKING else f"doesn't agree with {author}"
 
 
 def turn_of(registry: Registry, run: Run, member: str) -> Turn | None:

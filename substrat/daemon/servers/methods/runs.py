@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
+from substrat.core.agents.attention import AttentionKind
 from substrat.core.agents.lifecycle import STATE_OF
 from substrat.core.agents.prompts import timestamp
 from substrat.core.families import budget, plans
 from substrat.core.families.plans import Plan
+from substrat.daemon.runs import standings
 from substrat.daemon.servers.methods.request import OperatorRequest, about
 from substrat.daemon.servers.methods.stop import wait_for_end
 from substrat.errors import InvalidParams, NotFound
@@ -36,13 +38,16 @@ def _listed(services: Services, run: Run, *, is_told: bool) -> dict[str, object]
     members, places = [], services.families.overview.places()
     for member in run.plan.members:
         agent = registry.get(run.id_of(member.name))
-        (said,) = services.families.overview.attentions([agent], places) if agent is not None and is_told else (None,)
+        standing, text = status.standings.get(member.name), ""
+        if agent is not None and is_told:
+            (said,) = services.families.overview.attentions([agent], places)
+            text = said.text if said.kind is not AttentionKind.IDLE else standings.idle_words(run, member, standing)
         members.append({
             "name": f"{run.name}.{member.name}",
             "agent": run.id_of(member.name),
             "state": STATE_OF[agent.phase] if agent is not None else None,
-            "outcome": status.standings[member.name].value if member.name in status.standings else None,
-            "text": said.text if said is not None else "",
+            "outcome": standing.value if standing is not None else None,
+            "text": text,
         })  # fmt: skip
     return {
         "family": run.name, "file": run.file, "started_at": timestamp(run.started_at),
