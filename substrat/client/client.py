@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal, cast
 
 from substrat import errors
-from substrat.client.connection import BACK_WITHIN_S, Connection, Object
+from substrat.client.connection import BACK_WITHIN_S, Object
 from substrat.client.events import follow
+from substrat.client.families import FamilyMethods, array, pairs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
         CheckObject,
         EventObject,
         ExplainedObject,
-        FamilyBudgetObject,
         ForwardedObject,
         GateObject,
         InboxItemObject,
@@ -50,10 +50,9 @@ if TYPE_CHECKING:
         WaitObject,
         WholeAgentObject,
     )
-    from substrat.protocol.run_objects import ListedRunObject, RunObject, ShownRunObject
 
 
-class Client(Connection):
+class Client(FamilyMethods):
     """A conversation with the daemon; make one with `connect`. It runs under asyncio and Trio.
 
     Every method raises the errors of `substrat.errors` that the daemon answers with, and `ConnectionLost` when it goes
@@ -94,9 +93,9 @@ class Client(Connection):
         """Create an agent; with a prompt its first turn starts, with a session it takes that chat over (`agent.spawn`)."""
         found = await self.call(
             "agent.spawn", workspace=workspace, name=name, program=program, model=model, network=network,
-            allow=_array(allow), bind=_array(bind), bind_ro=_array(bind_ro), prompt=prompt, session=session,
-            restore=restore, priority=priority, env=_pairs(env), ssh_agent=ssh_agent,
-            time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries, budget=_pairs(budget),
+            allow=array(allow), bind=array(bind), bind_ro=array(bind_ro), prompt=prompt, session=session,
+            restore=restore, priority=priority, env=pairs(env), ssh_agent=ssh_agent,
+            time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries, budget=pairs(budget),
             clone=clone, branch=branch, base=base, wip=wip,
         )  # fmt: skip
         return cast("SpawnedAgentObject", found)
@@ -137,35 +136,11 @@ class Client(Connection):
     ) -> AgentObject:
         """Change an agent's settings, all or none, from its next turn on (`agent.set`)."""
         found = await self.call(
-            "agent.set", agent=agent, program=program, model=model, network=network, allow=_array(allow),
+            "agent.set", agent=agent, program=program, model=model, network=network, allow=array(allow),
             priority=priority, time_limit=time_limit, silence_limit=silence_limit, check=check, retries=retries,
-            env=_pairs(env), without=_array(without), defaults=_array(defaults), workspace=workspace,
+            env=pairs(env), without=array(without), defaults=array(defaults), workspace=workspace,
         )  # fmt: skip
         return cast("AgentObject", found)
-
-    async def budget(
-        self, agent: str, *, limits: Mapping[str, float] | None = None, more: Mapping[str, float] | None = None,
-        clear: bool | None = None,
-    ) -> FamilyBudgetObject:  # fmt: skip
-        """Return the budget of an agent and its descendants, after changing it if asked to (`agent.budget`)."""
-        found = await self.call("agent.budget", agent=agent, limits=_pairs(limits), more=_pairs(more), clear=clear)
-        return cast("FamilyBudgetObject", found)
-
-    async def start_run(self, plan: str, file: str, workspace: str) -> RunObject:
-        """Start the agents of a family (`run.start`); the plan is JSON, as docs/protocol.md has it."""
-        return cast("RunObject", await self.call("run.start", plan=plan, file=file, workspace=workspace))
-
-    async def run(self, run: str, seen: str | None = None) -> ShownRunObject:
-        """Return a run, as soon as it stands otherwise than an earlier answer with `seen` has said (`run.show`)."""
-        return cast("ShownRunObject", await self.call("run.show", run=run, seen=seen))
-
-    async def runs(self) -> list[ListedRunObject]:
-        """Return the runs, the newest first (`run.list`)."""
-        return cast("list[ListedRunObject]", await self.call("run.list"))
-
-    async def end_run(self, run: str) -> RunObject:
-        """End a run and its agents (`run.end`)."""
-        return cast("RunObject", await self.call("run.end", run=run))
 
     async def allow(self, agent: str, *hosts: str, remove: Sequence[str] = ()) -> NetworkObject:
         """Put hosts on an agent's allow-list and take others off it (`agent.network`)."""
@@ -207,7 +182,7 @@ class Client(Connection):
             ConnectionLost: the daemon went away, and `reconnect` is 0.
             DaemonNotRunning: the daemon went away and didn't come back in time.
         """
-        params: Object = {"agents": list(agents), "until": _array(until)}
+        params: Object = {"agents": list(agents), "until": array(until)}
         return cast("list[AgentObject]", await self.call_waiting("agent.wait", params, timeout, reconnect))
 
     async def wait_message(
@@ -302,7 +277,7 @@ class Client(Connection):
         """Land the commits of agents' clones in a branch, and return each one's outcome (`agent.merge`)."""
         found = await self.call(
             "agent.merge", agents=list(agents), into=into, squash=squash, ff_only=ff_only, message=message, check=check,
-            accept=_array(accept), at=at, outcomes=True,
+            accept=array(accept), at=at, outcomes=True,
         )  # fmt: skip
         return cast("list[LandingObject]", found)
 
@@ -312,7 +287,7 @@ class Client(Connection):
 
     async def checkout(self, agent: str, directory: str, *, accept: Sequence[str] | None = None) -> CheckoutObject:
         """Make a working copy of the commits of an agent's clone (`agent.checkout`)."""
-        found = await self.call("agent.checkout", agent=agent, directory=directory, accept=_array(accept))
+        found = await self.call("agent.checkout", agent=agent, directory=directory, accept=array(accept))
         return cast("CheckoutObject", found)
 
     async def clones(self, *, sizes: bool | None = None) -> list[StoredCloneObject]:
@@ -459,11 +434,3 @@ class Client(Connection):
     async def shutdown(self, *, suspend: bool = False) -> None:
         """Stop the daemon; turns go on unless every agent is suspended first (`daemon.shutdown`)."""
         await self.call("daemon.shutdown", suspend=suspend)
-
-
-def _array(given: Sequence[str] | None) -> list[str] | None:
-    return None if given is None else list(given)
-
-
-def _pairs(given: Mapping[str, object] | None) -> list[str] | None:
-    return None if given is None else [f"{name}={value}" for name, value in given.items()]

@@ -46,7 +46,8 @@ def test_a_life_with_a_real_daemon(run, real_daemon, tmp_path):
 
 
 def test_there_is_a_method_for_each_of_the_protocols():
-    named = "".join(str(method.__doc__) for method in vars(substrat.Client).values()) + str(substrat.Client.__doc__)
+    parts = (substrat.Client, *substrat.Client.__bases__)
+    named = "".join(str(method.__doc__) for part in parts for method in (part, *vars(part).values()))
     mentioned = {name for name in methods.METHODS if f"`{name}`" in named}
     assert set(methods.METHODS) - mentioned == {"hello", "events.unsubscribe"}
 

@@ -20,7 +20,7 @@ OWN = re.compile(
 PROSE = {
     "sandbox/protect.py": "a table of files that programs on the host obey, whichever program the agent is",
     "substrat/daemon/sandboxes/binds.py": "a table of directories with logins, whichever program the agent is",
-    "substrat/config.py": "the description of a key",
+    "substrat/config_keys.py": "the description of a key",
     "substrat/inside/clone/set_up.py": "the place of worktrees.json, which other programs read too",
 }
 
