@@ -21,6 +21,7 @@ from substrat.config_keys import (
     NotifyKeys,
     ProgramKeys,
     SandboxKeys,
+    TaskKeys,
     TurnKeys,
 )
 from substrat.core.agents import environment
@@ -47,6 +48,7 @@ class Config(msgspec.Struct, frozen=True):
     limits: LimitKeys = LimitKeys()
     disk: DiskKeys = DiskKeys()
     clone: CloneKeys = CloneKeys()
+    tasks: TaskKeys = TaskKeys()
     notify: NotifyKeys = NotifyKeys()
     log: LogKeys = LogKeys()
 

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from sandbox.spec import Network
 from substrat.core.agents.records import Restore
+from substrat.core.families.tasks import ATTEMPTS, MOST_ATTEMPTS
 from substrat.core.programs.table import CURSOR
 
 MIB = 1024 * 1024
@@ -282,6 +283,17 @@ class NotifyKeys(msgspec.Struct, frozen=True):
             "standard input; empty: none"
         ),
     ] = ()
+
+
+class TaskKeys(msgspec.Struct, frozen=True):
+    """`[tasks]`: the parts of a family's work."""
+
+    attempts: Annotated[
+        int,
+        Meta(
+            ge=1, le=MOST_ATTEMPTS, description="how many agents may have a task, one after the other, until it has failed"
+        ),
+    ] = ATTEMPTS
 
 
 class LogKeys(msgspec.Struct, frozen=True):

@@ -56,6 +56,7 @@ GIVEN: dict[str, dict[str, object]] = {
     "limits": {"message_bytes": 1, "waiting_items": 5, "waiting_from_one": 5, "wakes": 0, "wake_window": 2.0, "family": 0,
                "children": 0, "depth": 0, "agents": 7, "memory": 8, "processes": 1, "cpus": 2.0},
     "disk": {"turn_output": 0, "agent": 5, "agent_home": 0, "state": 6, "compress_after": 0.0, "keep": 1.5, "free": 0},
+    "tasks": {"attempts": 1},
     "notify": {"command": ("bell", "-x")},
     "log": {"level": "debug", "format": "json"},
 }  # fmt: skip

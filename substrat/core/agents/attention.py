@@ -287,7 +287,7 @@ def _of_phase(agent: Agent, facts: Facts) -> Attention:
         case Phase.ENDED:
             return Attention(AttentionKind.DONE, "ended", agent.since)
         case Phase.IDLE if facts.waits:
-            names = dict.fromkeys(name for wait in facts.waits for name in wait.names)
+            names = dict.fromkeys(name for wait in facts.waits for name in wait.awaited)
             return Attention(AttentionKind.WAITING, _line(f"waits for {', '.join(names)}"), facts.waits[0].created_at)
         case Phase.FAILED:
             return Attention(

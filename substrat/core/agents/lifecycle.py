@@ -150,6 +150,9 @@ RUNNING_PHASES = frozenset({Phase.RUNNING, Phase.SUSPENDING, Phase.INTERRUPTING,
 LIVE_PHASES = RUNNING_PHASES | {Phase.FROZEN}
 """The phases in which there is a process, or is about to be one."""
 
+WORKING_PHASES = RUNNING_PHASES | {Phase.QUEUED, Phase.CHECKING}
+"""The phases of an agent that goes on by itself."""
+
 HELD_PHASES = frozenset({Phase.SUSPENDING, Phase.SUSPENDED, Phase.FROZEN})
 """The phases of an agent that a person has suspended, or is suspending."""
 

@@ -24,10 +24,12 @@ _LEAST_RESULT = 256
 
 
 class WaitMode(StrEnum):
-    """How many of the awaited agents must have finished."""
+    """What ends a wait: how many of the awaited agents must have finished."""
 
     ALL = "all"
     ANY = "any"
+    TASK = "task"
+    """It ends with a task for the agent that waits (`families/tasks.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Wait:
         note: words that come back with the wake.
         reports: the numbers of the inbox items that belong to it: each tells the end of a turn of a member.
         wake: the number of the inbox item that wakes the agent, until a turn delivers that; None while the wait is open.
+        label: the label that the task must have for which it waits; None: any.
     """
 
     id: int
@@ -57,6 +60,14 @@ class Wait:
     note: str | None = None
     reports: tuple[int, ...] = ()
     wake: int | None = None
+    label: str | None = None
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """What it waits for, in words: the agents' names, or `a task`."""
+        if self.mode is not WaitMode.TASK:
+            return self.names
+        return (f"a task labelled {self.label}" if self.label is not None else "a task",)
 
     @property
     def is_open(self) -> bool:
@@ -92,7 +103,9 @@ def is_held(agent: Agent | None, *, has_open_wait: bool, asks: bool) -> bool:
 
 
 def is_satisfied(mode: WaitMode, members: Sequence[str], finished: Collection[str], held: Collection[str] = ()) -> bool:
-    """Say whether a wait is over: members have finished, and those that a person holds keep no other's result back."""
+    """Say whether a wait for agents is over: members have finished, and those that a person holds keep no result back."""
+    if mode is WaitMode.TASK:
+        return False
     if mode is WaitMode.ANY:
         return any(member in finished for member in members)
     return bool(finished) and len(finished) + len(held) == len(members)

@@ -32,6 +32,7 @@ from substrat.core.agents.rights import Policy
 from substrat.core.agents.usage import Tokens
 from substrat.core.families.account_gate import Gate
 from substrat.core.families.runs import Run, RunOutcome
+from substrat.core.families.tasks import Status, Task, TaskState
 from substrat.core.families.waits import Wait, WaitMode
 from substrat.core.workspaces.clone_life import as_read
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, Stage
@@ -238,7 +239,7 @@ FINDINGS = Table("findings", lambda *values: Finding(*values[:-2]), "agent", col
 WAITS = Table("waits", Wait, "agent", columns={
     "id": NUMBER, "agent": IDENTIFIER, "members": NAMES, "names": NAMES, "mode": member_of(WaitMode),
     "created_at": MOMENT, "deadline": or_null(MOMENT), "note": or_null(PROSE), "reports": NUMBERS,
-    "wake": or_null(NUMBER),
+    "wake": or_null(NUMBER), "label": or_null(WORDS),
 })  # fmt: skip
 # Landings stay for a day, so that their outcomes can be asked for again.
 LANDINGS = Table("landings", Landing, "agent", columns={
@@ -258,6 +259,17 @@ RUNS = Table("runs", Run, columns={
     "result": PROSE, "standings": IDS, "returned": RETURNED, "root": or_null(IDENTIFIER),
 })  # fmt: skip
 """Families from files, which outlive their agents."""
+# A family's tasks belong to its root: they go with it.
+TASKS = Table("tasks", Task, "agent", columns={
+    "number": NUMBER, "agent": IDENTIFIER, "id": WORDS, "title": PROSE, "description": PROSE, "needs": NAMES,
+    "label": or_null(WORDS), "max_attempts": COUNT, "created_by": WORDS, "created_at": MOMENT,
+    "state": member_of(TaskState), "claimed_by": or_null(IDENTIFIER), "attempts": COUNT,
+    "status": or_null(member_of(Status)), "result": PROSE, "finished_at": or_null(MOMENT),
+})  # fmt: skip
+TASK_NEEDS: Table[Any] = Table("task_needs", owner="agent", columns={
+    "agent": IDENTIFIER, "needed": WORDS, "number": NUMBER,
+})  # fmt: skip
+"""The numbers of the tasks that need another one, by that one's id."""
 TOTALS: Table[Any] = Table("totals", columns={"name": WORDS, "label": WORDS, "value": AMOUNT})
 # An agent whose clone can't be read must not go on in the user's checkout.
 CLONES = Table("clones", _clone, "id", with_agent=True, columns=_CLONE)
@@ -283,8 +295,8 @@ DAMAGED: Table[Any] = Table("damaged", columns={
 """Rows that can't be read, as JSON."""
 
 TABLES: tuple[Table[Any], ...] = (
-    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LEFT_REFS, LANDINGS, WAITS, GATES, RUNS, TOTALS,
-    DROPPED_TURNS, REMOVED_AGENTS, MOUNT_POINTS, WORKED_IN, JOURNAL, DAMAGED,
+    AGENTS, TURNS, ITEMS, EVENTS, REMINDERS, CALLS, FINDINGS, CLONES, LEFT_REFS, LANDINGS, WAITS, GATES, RUNS, TASKS,
+    TASK_NEEDS, TOTALS, DROPPED_TURNS, REMOVED_AGENTS, MOUNT_POINTS, WORKED_IN, JOURNAL, DAMAGED,
 )  # fmt: skip
 """Every table of the newest schema."""
 

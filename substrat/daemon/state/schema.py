@@ -295,6 +295,20 @@ MIGRATIONS = (
     ALTER TABLE runs ADD COLUMN returned TEXT NOT NULL DEFAULT '{}';
     ALTER TABLE runs ADD COLUMN root TEXT;
     """,
+    """
+    CREATE TABLE tasks (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, agent TEXT NOT NULL, id TEXT NOT NULL, title TEXT NOT NULL,
+        description TEXT NOT NULL, needs TEXT NOT NULL, label TEXT, max_attempts INTEGER NOT NULL, created_by TEXT NOT NULL,
+        created_at REAL NOT NULL, state TEXT NOT NULL, claimed_by TEXT, attempts INTEGER NOT NULL, status TEXT,
+        result TEXT NOT NULL, finished_at REAL, UNIQUE (agent, id)
+    ) STRICT;
+    CREATE TABLE task_needs (
+        agent TEXT NOT NULL, needed TEXT NOT NULL, number INTEGER NOT NULL, PRIMARY KEY (agent, needed, number)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX tasks_in_state ON tasks (agent, state, number);
+    CREATE INDEX tasks_claimed ON tasks (claimed_by) WHERE state = 'claimed';
+    ALTER TABLE waits ADD COLUMN label TEXT;
+    """,
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

@@ -18,6 +18,7 @@ from substrat.daemon.state.gate_queries import GateQueries
 from substrat.daemon.state.item_queries import ItemQueries
 from substrat.daemon.state.rows import AGENTS, CALLS, EVENTS, FINDINGS, REMINDERS, TABLES, TURNS
 from substrat.daemon.state.run_queries import RunQueries
+from substrat.daemon.state.task_queries import TaskQueries
 from substrat.daemon.state.total_queries import TotalQueries
 from substrat.daemon.state.wait_queries import WaitQueries
 
@@ -39,7 +40,9 @@ class KeptRow(NamedTuple):
     unread: bool
 
 
-class Store(ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, RunQueries, TotalQueries):
+class Store(
+    ItemQueries, EventQueries, CloneQueries, WaitQueries, GateQueries, RunQueries, TaskQueries, TotalQueries
+):  # fmt: skip
     """All rows of one state directory."""
 
     agents_without_records = 0

@@ -17,6 +17,7 @@ import trio
 from substrat.core.families.account_gate import Gate
 from substrat.core.families.plans import Member, Plan
 from substrat.core.families.runs import Returned, Run, RunOutcome
+from substrat.core.families.tasks import Status, Task, TaskState
 from substrat.core.families.waits import WaitMode
 from substrat.core.workspaces.clones import Clone, Kept, OnlyHere, PastLandings, Stage
 from substrat.core.workspaces.landing import Landing, LandingMode
@@ -122,6 +123,13 @@ def fill(agents):
         plan = Plan("team", (Member("one", "x"),))
         run = Run("team", "/f.toml", "/w", plan, "ctl", started_at=1.0, agents={"one": "x"}, standings={"one": "failed"})
         run = replace(run, returned={"one": Returned(1, "t")}, root="x")
+        store.add_tasks([
+            Task(
+                0, agents.agent(name).id, "t1", "do it", "all", ("t0",), "any", 3, "ctl", 1.0, TaskState.FAILED, "x", 1,
+                Status.FAILED, "no", 2.0,
+            )
+            for name in ("bad", "good")
+        ])  # fmt: skip
         store.save_run(replace(run, ended_at=2.0, outcome=RunOutcome.FAILED, why="it broke", result="nothing"))
         store.add_mount_points(["/w/.envrc", "/v/.envrc"])
         store.note_worked_in(["/w", "/v"], ["/o/objects"])
@@ -199,6 +207,7 @@ class Asked(OperatorMethods):
         assert status["agents"] == len(listed)
         assert len(await self.ask("queue.list")) <= len(listed)
         assert len(await self.ask("queue.gates")) <= 1
+        assert len(await self.ask("task.list")) <= 2
         found = {}
         for agent in listed:
             said = [
@@ -209,7 +218,8 @@ class Asked(OperatorMethods):
                 said[0].pop("parent")  # its parent may be gone, and with it the root of its family
                 said[0].pop("family")
                 said[0]["shares"] = [share for share in said[0].get("shares", []) if share["agent"] in OTHERS]
-                said[-1].pop("journal")  # its id may be what is damaged
+                said[4].pop("journal")  # its id may be what is damaged
+                said += [await self.ask("task.list", agent="good")] if agent["name"] == "good" else []
                 found[agent["name"]] = said
         events, cursor = [], 0
         while (page := await self.ask("events.read", since=cursor, limit=50))["events"]:
@@ -253,6 +263,8 @@ def victims(table, column):
         "clones": [f"id = {bad}"],
         "landings": [f"agent = {bad}"],
         "waits": [f"agent = {bad}"],
+        "tasks": [f"agent = {bad}"],
+        "task_needs": [f"agent = {bad}"],
         "totals": ["name = 'tokens'", "name = 'turns'", "name = 'turn_seconds'"],
         "findings": ["rowid = (SELECT min(rowid) FROM findings)"],
     }  # fmt: skip
