@@ -15,7 +15,7 @@ from substrat.core.workspaces.claims import Claims
 from substrat.core.workspaces.overlap import Claim, Overlap
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from substrat.core.agents.records import Agent
 
@@ -64,6 +64,10 @@ class Index:
         """Return the agents in some phases, the oldest first."""
         found = [agent for phase in phases for agent in self._phases[phase]]
         return [self.agents[agent] for agent in sorted(found, key=self._age.__getitem__)]
+
+    def any_in(self, phases: Collection[Phase]) -> Iterator[Agent]:
+        """Yield the agents in some phases in any order, for those who look for one of them."""
+        return (self.agents[agent] for phase in phases for agent in self._phases[phase])
 
     def of_turn(self, turn: str) -> str | None:
         """Return the id of the agent of a turn that hasn't ended."""

@@ -220,6 +220,11 @@ class Registry:
         return self.get(self.index.of_turn(turn_id))
 
     @property
+    def changed_agents(self) -> Collection[Agent]:
+        """The agents that the change under way has put."""
+        return self._change.agents.values() if self._change is not None else ()
+
+    @property
     def changed_waits(self) -> Mapping[int, Wait | None]:
         """The waits that the change under way has put, by number; None is a wait that it has ended."""
         return self._change.waits if self._change is not None else {}

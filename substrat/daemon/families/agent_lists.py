@@ -74,7 +74,7 @@ class AgentLists:
 
     def _row(self, agent: Agent, reason: str | None, *, asks: bool) -> dict[str, object]:
         registry = self._registry
-        waits = [name for wait in self._waits.open_of(agent.id) for name in wait.names]
+        waits = [name for wait in self._waits.open_of(agent.id) for name in wait.awaited]
         waits += [OPERATOR] if asks and agent.phase != Phase.ENDED else []
         came = (agent.turn.error if agent.turn is not None else None) or agent.last or ""
         return {

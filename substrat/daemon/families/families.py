@@ -15,6 +15,7 @@ from substrat.daemon.families.overview import Overview
 from substrat.daemon.families.queue import Queue
 from substrat.daemon.families.reports import Reports
 from substrat.daemon.families.targets import Targets
+from substrat.daemon.families.tasks import Tasks
 from substrat.daemon.families.waiting import Waiting
 from substrat.daemon.families.waits import Waits
 
@@ -50,6 +51,7 @@ class Families:
         self.gates = AccountGates(registry, login_of)
         self.waits = Waits(registry)
         self.needs = Needs(registry, self.waits)
+        self.tasks = Tasks(registry, self.waits)
         self.budgets = Budgets(registry)
         self.queue = Queue(registry, self.gates, self.needs, self.budgets, disk_gate)
         self.admission = Admission(registry, self.queue, self.gates, self.budgets, self.waits, disk_gate=disk_gate)
@@ -71,7 +73,9 @@ class Families:
         )
 
     def _settle(self, change: Change) -> None:
-        """Decide the needs and waits that a change has decided, until none decides another, and the wakes of parents."""
+        """Decide the tasks, needs and waits that a change has decided, until none decides another; wake parents."""
+        self.tasks.settle(change)
+        self.waits.note_stalled(change)
         self.needs.settle(change)
         while self.waits.settle(change):
             self.needs.settle(change)
@@ -80,6 +84,7 @@ class Families:
     def take_up(self) -> None:
         """Take up the turns and needs that an earlier daemon left, then admit agents from now on."""
         self._registry.take_up()
+        self.tasks.look_at_all()
         self.needs.look_at_all()
         self._reports.look_at_all()
         self.admission.open()

@@ -14,6 +14,7 @@ import structlog
 from substrat.core.agents.lifecycle import Event, Phase
 from substrat.core.agents.records import SYSTEM
 from substrat.core.families import needs
+from substrat.core.families.tasks import NEEDED
 from substrat.daemon.families.agent_lists import unknown
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, NotFound, PolicyDenied, Refused, StorageFailed
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from substrat.daemon.families.waits import Waits
 
 log = structlog.get_logger("substrat.needs")
-
-_TASK = "task:"
 
 
 class Needs:
@@ -73,7 +72,7 @@ class Needs:
 
     def _checked(self, parent: Agent, name: str) -> str:
         registry = self._registry
-        if name.startswith(_TASK):
+        if name.startswith(NEEDED):
             raise InvalidParams(f"{name}: a child can need agents only: name the agent that does that work")
         try:
             found = registry.find(name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from substrat.core.agents import excerpts, prompts, turn_check
-from substrat.core.agents.lifecycle import RUNNING_PHASES, Event, Phase
+from substrat.core.agents.lifecycle import WORKING_PHASES, Event, Phase
 from substrat.core.agents.records import SYSTEM, ItemKind, Outcome, by_agent
 from substrat.core.agents.stop_reason import is_pause
 from substrat.core.families import results
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from substrat.daemon.families.waits import Waits
 
 log = structlog.get_logger("substrat.reports")
-
-_AT_WORK = RUNNING_PHASES | {Phase.QUEUED, Phase.CHECKING}
 
 
 class Reports:
@@ -114,7 +112,7 @@ class Reports:
     def settle(self, change: Change) -> None:
         """Wake the parents whose children are all at rest by a change with the gathered reports, as a part of it."""
         removed = [agent for agent in self._registry.agents if agent.id in change.removed] if change.removed else []
-        at_rest = [agent for agent in change.agents.values() if agent.phase not in _AT_WORK]
+        at_rest = [agent for agent in change.agents.values() if agent.phase not in WORKING_PHASES]
         # Also of those above: one that waits for an agent goes on no more than that one does.
         above = dict.fromkeys(one for agent in (*at_rest, *removed) for one in self._registry.lineage(agent)[1:])
         for parent in map(self._registry.get, above):

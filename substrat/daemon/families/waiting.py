@@ -62,7 +62,7 @@ class Waiting:
             return True
         if self._state(agent_id) in AT_WORK:
             return False
-        waits = bool(self._waits.open_of(agent_id)) or bool(self._store.askers([agent_id]))
+        waits = bool(self._waits.live_of(agent_id)) or bool(self._store.askers([agent_id]))
         return not waits or self._is_stalled(agent_id)
 
     def _is_stalled(self, agent_id: str) -> bool:
@@ -143,7 +143,10 @@ class Waiting:
                 return turn
             else:
                 goes_on = (
-                    agent.waiting or agent.phase in LIVE_PHASES or self._waits.of(agent.id) or is_pending(agent.checked)
+                    agent.waiting
+                    or agent.phase in LIVE_PHASES
+                    or self._waits.live_of(agent.id)
+                    or is_pending(agent.checked)
                 )
                 return None if goes_on else turn
         return turn if turn.outcome is not None else None

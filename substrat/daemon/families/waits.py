@@ -6,18 +6,19 @@ committed together, so no death of the daemon comes between them.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from substrat.core.agents import excerpts, turn_check
-from substrat.core.agents.lifecycle import STATE_OF, Event, Phase
+from substrat.core.agents.lifecycle import STATE_OF, WORKING_PHASES, Event, Phase
 from substrat.core.agents.records import SYSTEM, Closed, Item, ItemKind, by_agent, open_turn_id
 from substrat.core.families import results, waits
 from substrat.core.families.waits import Ending, Report, Wait, WaitMode
-from substrat.daemon.families.agent_lists import unknown
+from substrat.daemon.families.wait_members import members_of
 from substrat.daemon.state.events import DaemonEvent
-from substrat.errors import InvalidParams, LimitReached, NotFound, Refused
+from substrat.errors import InvalidParams, LimitReached, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.registry import Registry
-    from substrat.errors import SubstratError
 
 MOST = 16
 """Open waits of one agent: a model that registers more has lost count, and each change of a member looks at all of them."""
-MOST_MEMBERS = 1000
-"""Agents in one wait: more than a family may have, and a list that is still looked through in a millisecond."""
 LONGEST_S = 366 * 86400.0
 """Seconds, a year, as for reminders."""
 _TIMELESS = float("-inf")
@@ -45,6 +43,7 @@ class Waits:
         self._store = registry.store
         self._waits: dict[int, Wait] = {}
         self._concerning: dict[str, set[int]] = {}
+        self._for_tasks: set[int] = set()
         for wait in self._store.pending_waits():
             self._keep(wait)
 
@@ -62,6 +61,13 @@ class Waits:
         """Return the open waits of an agent for another."""
         return [wait for wait in self.open_of(agent.id) if other.id in wait.members]
 
+    def for_tasks(self) -> list[Wait]:
+        """Return the open waits for tasks, as the change under way has left them, oldest first."""
+        changed = self._registry.changed_waits
+        numbers = sorted(self._for_tasks | changed.keys()) if self._for_tasks or changed else ()
+        found = (changed[number] if number in changed else self._waits[number] for number in numbers)
+        return [wait for wait in found if wait is not None and wait.is_open and wait.mode is WaitMode.TASK]
+
     def listed(self) -> list[Wait]:
         """Return all open waits as last committed, oldest first."""
         return [self._waits[number] for number in sorted(self._waits) if self._waits[number].is_open]
@@ -69,6 +75,30 @@ class Waits:
     def waiting(self) -> set[str]:
         """Return the agents with open waits, by id."""
         return {wait.agent for wait in self._waits.values() if wait.is_open}
+
+    def live_of(self, agent_id: str) -> list[Wait]:
+        """Return an agent's open waits that may end by themselves, oldest first.
+
+        A wait for a task may while anybody of the family works: else nobody makes one ready.
+        """
+        open_ones = self.open_of(agent_id)
+        if all(wait.mode is not WaitMode.TASK for wait in open_ones) or self._at_work_beside(agent_id):
+            return open_ones
+        return [wait for wait in open_ones if wait.mode is not WaitMode.TASK]
+
+    def _at_work_beside(self, agent_id: str) -> str | None:
+        """Return one of an agent's family that works, by id; None: nobody does."""
+        registry, agent = self._registry, self._registry.get(agent_id)
+        if agent is None:
+            return None
+        root = registry.root_of(agent).id
+        for one in itertools.chain(registry.changed_agents, registry.index.any_in(WORKING_PHASES)):
+            found = registry.get(one.id)
+            if found is None or found.phase not in WORKING_PHASES or (found.phase is Phase.QUEUED and found.needs):
+                continue
+            if registry.root_of(found).id == root:
+                return found.id
+        return None
 
     def finished(self, members: Iterable[str]) -> set[str]:
         """Return those of some agents that have finished, by id."""
@@ -82,10 +112,11 @@ class Waits:
         return {member for member in found if self._is_held(member, asks=member in askers)}
 
     def _is_held(self, agent_id: str, *, asks: bool) -> bool:
-        agent, own = self._registry.get(agent_id), self.open_of(agent_id)
+        agent, own = self._registry.get(agent_id), self.live_of(agent_id)
         if agent is not None and own and agent.phase in {Phase.IDLE, Phase.FAILED}:  # it goes on when one of those does
             members = {member for wait in own for member in wait.members}
-            return all(wait.deadline is None for wait in own) and self.held([*members]) == members
+            lasts = all(wait.deadline is None and wait.mode is not WaitMode.TASK for wait in own)
+            return lasts and self.held([*members]) == members
         return waits.is_held(agent, has_open_wait=bool(own), asks=asks)
 
     def _askers(self, agents: Sequence[str]) -> set[str]:
@@ -94,14 +125,17 @@ class Waits:
         return self._store.askers(ids) if ids else set()
 
     def _is_finished(self, agent_id: str, *, asks: bool) -> bool:
-        return waits.is_finished(self._registry.get(agent_id), has_open_wait=bool(self.open_of(agent_id)), asks=asks)
+        return waits.is_finished(self._registry.get(agent_id), has_open_wait=bool(self.live_of(agent_id)), asks=asks)
 
     def awaited(self, agent_id: str) -> list[str]:
-        """Return an agent and all that it waits for, and that those wait for, by id."""
-        found = [agent_id]
+        """Return an agent and all that it waits for, and that those wait for, by id; for a task one that works."""
+        found, seen = [agent_id], {agent_id}
         for one in found:  # it grows while it is walked
-            members = (member for wait in self.open_of(one) for member in wait.members)
-            found += [member for member in dict.fromkeys(members) if member not in found]
+            for wait in self.open_of(one):
+                worker = self._at_work_beside(one) if wait.mode is WaitMode.TASK else None
+                fresh = [member for member in (*wait.members, worker) if member is not None and member not in seen]
+                found += fresh
+                seen.update(fresh)
         return found
 
     def about(self, agent_id: str) -> list[Wait]:
@@ -147,7 +181,7 @@ class Waits:
             raise InvalidParams(f"timeout_s can be more than 0 and up to {LONGEST_S:g} seconds, not {timeout_s:g}")
         if note is not None and len(note.encode("utf-8", "replace")) > registry.config.limits.message_bytes:
             raise InvalidParams(f"a note may have {registry.config.limits.message_bytes} bytes: write the rest to a file")
-        members, problems = self._members(agent, names)
+        members, problems = members_of(registry, agent, names)
         refused = "".join(f"\nnot waited for: {problem}" for problem in problems)
         self._check_circle(agent, members)
         now = registry.now()
@@ -165,20 +199,47 @@ class Waits:
             wait = replace(wait, reports=tuple(sorted(reports)))
             if waits.is_satisfied(mode, wait.members, finished, self.held(wait.members)):
                 return None, self._words(wait, finished, timed_out=False) + refused
-            if len(self.open_of(agent.id)) >= MOST:
-                raise LimitReached(f"{agent.name} waits {MOST} times already: finish your turn, and you are woken")
-            wait = replace(wait, id=self._store.add_wait(wait))
-            change.put_wait(wait.id, wait)
-            change.put(registry.find(agent.id))  # so that it is looked at: one that is being ended waits no more
-            turn, data = open_turn_id(agent), {"by": by_agent(agent), "wait": wait.id, "names": list(wait.names)}
-            start = self._store.start_of_turn(turn)
-            change.record(DaemonEvent(agent.id, turn, "wait:opened", _opened(wait), data, start))
+            wait = self._open(change, agent, wait)
             if deadline is not None:
                 change.after(partial(registry.wake_at, deadline))
         held = self.held(wait.members)
         stuck = ", ".join(name for member, name in zip(wait.members, wait.names, strict=True) if member in held)
         waits_too = f"\nfor a person waits {stuck}: told as not done once all others have finished" if stuck else ""
         return wait, f"{_opened(wait)}: end your turn now; you are woken once, with the results{waits_too}{refused}"
+
+    def _open(self, change: Change, agent: Agent, wait: Wait) -> Wait:
+        """Store a new wait and return it with its number; raises `LimitReached`."""
+        if len(self.open_of(agent.id)) >= MOST:
+            raise LimitReached(f"{agent.name} waits {MOST} times already: finish your turn, and you are woken")
+        wait = replace(wait, id=self._store.add_wait(wait))
+        change.put_wait(wait.id, wait)
+        change.put(self._registry.find(agent.id))  # so that it is looked at: one that is being ended waits no more
+        turn, data = open_turn_id(agent), {"by": by_agent(agent), "wait": wait.id, "names": list(wait.names)}
+        start = self._store.start_of_turn(turn)
+        change.record(DaemonEvent(agent.id, turn, "wait:opened", _opened(wait), data, start))
+        return wait
+
+    def open_for_task(self, change: Change, agent: Agent, label: str | None) -> str:
+        """Let an agent wait for a task, and return what is told of it.
+
+        Args:
+            change: the change that the call is.
+            agent: the agent.
+            label: the label that the task must have; None: any.
+
+        Raises:
+            LimitReached: it has too many waits.
+        """
+        same = [wait for wait in self.open_of(agent.id) if wait.mode is WaitMode.TASK and wait.label == label]
+        wait = same[0] if same else Wait(0, agent.id, (), (), WaitMode.TASK, created_at=self._registry.now(), label=label)
+        wait = wait if same else self._open(change, agent, wait)
+        return f"{_opened(wait)}: end your turn now; you are woken once, with a task that is yours or when all are finished"
+
+    def end_for_task(self, change: Change, agent_id: str) -> None:
+        """Let an agent wait for no task any more, because it has one."""
+        for wait in self.open_of(agent_id):
+            if wait.mode is WaitMode.TASK:
+                change.put_wait(wait.id, None)
 
     def release(self, change: Change, agent: Agent, others: Collection[str]) -> str:
         """Let an agent wait no more for others that it has stopped itself, and return the results if that ends waits."""
@@ -194,48 +255,6 @@ class Waits:
             if over and (left or wait.reports):
                 told.append(self._words(rest, finished, timed_out=False))
         return "\n".join(told)
-
-    def _members(self, agent: Agent, names: Sequence[str] | None) -> tuple[list[Agent], list[SubstratError]]:
-        registry = self._registry
-        problems: list[SubstratError] = []
-        if names is None:
-            children = registry.children(agent.id)
-            told = set(self._store.reports_waiting(agent.id, [one.id for one in children]).values()) if children else set()
-            members = [one for one in map(registry.find, (child.id for child in children)) if one.phase != Phase.ENDED
-                       or one.id in told]  # fmt: skip
-            if not members:
-                raise Refused(f"{agent.name} has no children to wait for: name the agents, or spawn some first")
-        else:
-            members = []
-            for name in dict.fromkeys(names):
-                try:
-                    members.append(self._named(agent, name))
-                except (NotFound, Refused) as problem:
-                    problems.append(problem)
-            if problems and not members:
-                raise problems[0]
-            if not members:
-                raise InvalidParams("names is empty: name the agents to wait for, or leave it out for all your children")
-        if len(members) > MOST_MEMBERS:
-            raise LimitReached(f"one wait can be for {MOST_MEMBERS} agents: name fewer")
-        return members, problems
-
-    def _named(self, agent: Agent, name: str) -> Agent:
-        registry = self._registry
-        try:
-            found = registry.find(name)
-        except NotFound:
-            raise unknown(registry, agent, name) from None
-        if found.id == agent.id:
-            raise Refused(f"{name} can't wait for itself: name other agents")
-        if found.id in registry.lineage(agent):
-            raise Refused(
-                f"{name} can't be waited for, because {agent.name} descends from it and it may wait for {agent.name}: "
-                "finish your turn; a message from it starts the next"
-            )
-        if registry.root_of(found).id != registry.root_of(agent).id:
-            raise Refused(f"{name} isn't of {agent.name}'s family: name descendants, or siblings and theirs")
-        return found
 
     def _check_circle(self, agent: Agent, members: Iterable[Agent]) -> None:
         def waits_for(agent_id: str) -> list[str]:
@@ -315,17 +334,30 @@ class Waits:
             if wait.wake in numbers:
                 change.put_wait(wait.id, None)
 
+    def note_stalled(self, change: Change) -> None:
+        """Let all look at the agents that wait for a task in vain, if by a change nobody of their family works any more."""
+        if not (waiting := {wait.agent for wait in self.for_tasks()}):
+            return
+        resting = [agent for agent in change.agents.values() if agent.phase not in WORKING_PHASES]
+        families = {self._registry.root_of(one).id for one in resting if not self._at_work_beside(one.id)}
+        for agent in map(self._registry.get, waiting):
+            if agent is not None and (change.removed or self._registry.root_of(agent).id in families):
+                change.put(agent)
+
     def settle(self, change: Change) -> bool:
         """Wake those whose waits are over by a change, as a part of it, and say whether there were any."""
         if not self._waits and not change.waits:
             return False
-        changed, has_woken = [*change.agents, *change.removed], False
+        changed, has_woken, looked_at = [*change.agents, *change.removed], False, set[int]()
         for agent_id in changed:  # it grows: one that is woken may have finished by that, one that waits be held
-            for wait in [wait for wait in self.about(agent_id) if wait.is_open]:
+            for wait in [wait for wait in self.about(agent_id) if wait.is_open and wait.id not in looked_at]:
+                looked_at.add(wait.id)
                 is_over = self._look(change, wait, _TIMELESS)
                 has_woken = has_woken or is_over
                 if is_over or wait.agent not in changed:
                     changed.append(wait.agent)
+                if is_over:
+                    looked_at.clear()
         return has_woken
 
     def _look(self, change: Change, wait: Wait, now: float) -> bool:
@@ -339,12 +371,23 @@ class Waits:
             return True
         timed_out = ending is Ending.TIMED_OUT
         text = self._words(wait, finished, timed_out=timed_out)
-        told, data = text.partition("\n")[0], {"wait": wait.id, "timed_out": timed_out}
-        cause = None if timed_out else self._last_of(wait.members)
-        woke = change.record(DaemonEvent(agent.id, None, "wait:woke", told, data, cause))
+        self.wake(change, wait, text, None if timed_out else self._last_of(wait.members), timed_out=timed_out)
+        return True
+
+    def wake(self, change: Change, wait: Wait, text: str, cause: int | None, *, timed_out: bool = False) -> None:
+        """Wake the agent that waits.
+
+        Args:
+            change: the change that ends the wait.
+            wait: the wait.
+            text: what its agent is told.
+            cause: the cursor of the event that ends it; None: time does.
+            timed_out: whether its time is over.
+        """
+        agent, data = self._registry.find(wait.agent), {"wait": wait.id, "timed_out": timed_out}
+        woke = change.record(DaemonEvent(agent.id, None, "wait:woke", text.partition("\n")[0], data, cause))
         number = change.add_item(agent, ItemKind.MESSAGE, text, (SYSTEM, SYSTEM), Event.MAIL, *woke)
         change.put_wait(wait.id, replace(wait, wake=number))
-        return True
 
     def _last_of(self, members: Sequence[str]) -> int | None:
         """Return the cursor of the newest event, if it is one of some agents: then it has ended their wait."""
@@ -376,7 +419,7 @@ class Waits:
 
     def outcome_of(self, agent: Agent, turn: Turn | None) -> str:
         """Name the outcome of an agent's newest turn; of one that waits, for whom."""
-        awaited = [name for wait in self.open_of(agent.id) for name in wait.names]
+        awaited = [name for wait in self.open_of(agent.id) for name in wait.awaited]
         refused = turn_check.refusal(agent.checked, turn)
         return results.outcome_of(turn, awaited, self.question_of(agent), refused=refused)
 
@@ -388,6 +431,7 @@ class Waits:
     def apply(self, change: Change) -> None:
         """Take a committed change over into memory."""
         for number, wait in change.waits.items():
+            self._for_tasks.discard(number)
             if (old := self._waits.pop(number, None)) is not None:
                 for agent_id in {old.agent, *old.members}:
                     self._concerning[agent_id].discard(number)
@@ -398,6 +442,8 @@ class Waits:
 
     def _keep(self, wait: Wait) -> None:
         self._waits[wait.id] = wait
+        if wait.mode is WaitMode.TASK:
+            self._for_tasks.add(wait.id)
         for agent_id in {wait.agent, *wait.members}:
             self._concerning.setdefault(agent_id, set()).add(wait.id)
 
@@ -418,5 +464,7 @@ class Waits:
 
 def _opened(wait: Wait) -> str:
     until = f", for {wait.deadline - wait.created_at:g} s at most" if wait.deadline is not None else ""
+    if wait.mode is WaitMode.TASK:
+        return f"wait {wait.id} for {' '.join(wait.awaited)}"
     how = "all of " if wait.mode is WaitMode.ALL and len(wait.names) > 1 else "any of " if len(wait.names) > 1 else ""
     return f"wait {wait.id} for {how}{', '.join(wait.names)}{until}"
