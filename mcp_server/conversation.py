@@ -14,7 +14,7 @@ import msgspec
 from mcp_server import relay, tools
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     ToolCall = Callable[[str, dict[str, Any] | None, str], Awaitable[tuple[str, bool]]]
     """Performs a tool call from its name, its arguments and its request id; returns the text of the answer and whether it
@@ -86,17 +86,22 @@ class _Refused(Exception):
         self.error = {"code": code, "message": message, **({"data": data} if data is not None else {})}
 
 
-LISTING = msgspec.json.encode({
-    "tools": [
-        {
-            "name": tools.name_of(tool),
-            "description": tools.description_of(tool),
-            "inputSchema": tools.schema_of(tool),
-        }
-        for tool in tools.TOOLS
-    ]
-})  # fmt: skip
-"""The result of `tools/list`, always the same, so it is written once."""
+def _listed(shown: Sequence[type[tools.Tool]]) -> bytes:
+    """Return the result of `tools/list` as JSON."""
+    return msgspec.json.encode({
+        "tools": [
+            {
+                "name": tools.name_of(tool),
+                "description": tools.description_of(tool),
+                "inputSchema": tools.schema_of(tool),
+            }
+            for tool in shown
+        ]
+    })  # fmt: skip
+
+
+LISTINGS = {True: _listed(tools.TOOLS), False: _listed([tool for tool in tools.TOOLS if tool not in tools.FOR_TASKS])}
+"""The results of `tools/list`, for agents that see the tools for tasks and for others: each is written once."""
 
 
 class McpConversation:
@@ -105,11 +110,13 @@ class McpConversation:
     Args:
         version: our version for `serverInfo`.
         call: performs a tool call.
+        has_tasks: says whether the agent sees the tools for tasks.
     """
 
-    def __init__(self, version: str, call: ToolCall) -> None:
+    def __init__(self, version: str, call: ToolCall, has_tasks: Callable[[], bool]) -> None:
         self._version = version
         self._call = call
+        self._has_tasks = has_tasks
         self._is_open = False
         self._is_initialized = False
 
@@ -161,7 +168,7 @@ class McpConversation:
             case "tools/list":
                 _read(_ListParams, params)
                 self._insist_on_handshake()
-                return LISTING
+                return LISTINGS[self._has_tasks()]
             case "tools/call":
                 asked = _read(_CallParams, params)
                 self._insist_on_handshake()

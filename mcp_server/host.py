@@ -26,6 +26,8 @@ async def serve(
     call: conversation.ToolCall,
     pace: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     newer: Callable[[], Awaitable[ModuleType]] = import_newer,
+    *,
+    has_tasks: Callable[[], bool],
 ) -> None:
     """Serve one connection until its lines end.
 
@@ -38,8 +40,9 @@ async def serve(
         call: performs a tool call.
         pace: waits until a batch's next message may be worked on.
         newer: imports `mcp_server.newer`, for a client that needs it.
+        has_tasks: says whether the agent sees the tools for tasks.
     """
-    talk = conversation.McpConversation(version, call)
+    talk = conversation.McpConversation(version, call, has_tasks)
     async for line in lines:
         messages, reply = conversation.read(line)
         for place, message in enumerate(messages):
@@ -47,7 +50,7 @@ async def serve(
                 await pace()
             if talk.opens_newer(message):
                 module = await newer()
-                await module.serve(version, messages[place:], reply, lines, send, call, pace)
+                await module.serve(version, messages[place:], reply, lines, send, call, pace, has_tasks)
                 return
             answer = await talk.take(message)
             if answer and (said := reply.put(message, answer)):

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 MAX_IN_FLIGHT = 64
 """How many requests of one connection are worked on at once; more wait unread."""
 
-TOOLS = types.ListToolsResult.model_validate_json(conversation.LISTING, by_name=False).tools
+_LISTINGS = {
+    has_tasks: types.ListToolsResult.model_validate_json(listing, by_name=False).tools
+    for has_tasks, listing in conversation.LISTINGS.items()
+}
 
 
 async def serve(
@@ -35,6 +38,7 @@ async def serve(
     send: Callable[[bytes], Awaitable[None]],
     call: conversation.ToolCall,
     pace: Callable[[], Awaitable[None]],
+    has_tasks: Callable[[], bool],
 ) -> None:
     """Serve one connection until its lines end.
 
@@ -46,12 +50,13 @@ async def serve(
         send: sends a line back.
         call: performs a tool call.
         pace: waits until a batch's next message may be worked on.
+        has_tasks: says whether the agent sees the tools for tasks.
     """
 
     async def list_tools(
         _context: ServerRequestContext[Any, Any], _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=TOOLS)
+        return types.ListToolsResult(tools=_LISTINGS[has_tasks()])
 
     async def call_tool(
         context: ServerRequestContext[Any, Any], params: types.CallToolRequestParams

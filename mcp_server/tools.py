@@ -188,6 +188,57 @@ class Complete(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="com
     ] = ()
 
 
+class NewTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task that is to be added."""
+
+    title: Annotated[Text, Meta(description="a line about it")]
+    description: Annotated[str, Meta(description="all else that its agent has to know")] = ""
+    id: Annotated[Name | None, Meta(description="its id; one is made up when absent")] = None
+    needs: Annotated[tuple[Name, ...], Meta(max_length=100, description="tasks that must succeed before")] = ()
+    label: Annotated[Name | None, Meta(description="a word that claims can be narrowed to")] = None
+    attempts: Annotated[Annotated[int, Meta(ge=1, le=100)] | None, Meta(description="agents that may try it")] = None
+
+
+class AddTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="add_tasks", tag_field="_tool"):
+    """Add parts of your family's work, which its agents claim when they are free.
+
+    What needs another is blocked until that has succeeded, and skipped if it fails.
+    """
+
+    tasks: Annotated[
+        Annotated[tuple[dict[str, Any], ...], Meta(min_length=1, max_length=500)],
+        Meta(description="objects: title, description, id, needs (ids), label, attempts"),
+    ]
+
+
+class ClaimTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="claim_task", tag_field="_tool"):
+    """Take a task of your family, the oldest that is ready. It is yours, your only one, until you finish it."""
+
+    id: Annotated[str | None, Meta(description="this one")] = None
+    label: Annotated[str | None, Meta(description="only one with this label")] = None
+    wait: Annotated[
+        bool, Meta(description="if none is ready, end your turn: you are woken with one, or when all are finished")
+    ] = False
+
+
+class FinishTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="finish_task", tag_field="_tool"):
+    """Finish the task that you have."""
+
+    id: Annotated[str | None, Meta(description="its id")] = None
+    status: Annotated[Literal["succeeded", "failed"], Meta(description="default succeeded")] = "succeeded"
+    result: Annotated[str, Meta(description="what came of it, for those that need it")] = ""
+
+
+class ListTasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="list_tasks", tag_field="_tool"):
+    """List your family's tasks, and count them."""
+
+    state: Annotated[
+        Literal["blocked", "ready", "claimed", "succeeded", "failed", "skipped"] | None,
+        Meta(description="only those; default all that aren't finished"),
+    ] = None
+    label: Annotated[str | None, Meta(description="only those with this label")] = None
+
+
 class ReportStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="report_status", tag_field="_tool"):
     """Say in a few words what you are doing, for the operator and the other agents to see."""
 
@@ -240,9 +291,12 @@ class CancelReminder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
 Tool = (
     Whoami | ListAgents | GetAgent | SendMessage | CheckInbox | SpawnAgent | InterruptAgent | EndAgent | WaitAgents
     | Complete | ReportStatus | AskOperator | CancelQuestion | RemindMe | CancelReminder
+    | AddTasks | ClaimTask | FinishTask | ListTasks
 )  # fmt: skip
+FOR_TASKS: tuple[type[Tool], ...] = (AddTasks, ClaimTask, FinishTask, ListTasks)
+"""Tools that only those see whose families have tasks, or who may lead one."""
 TOOLS: tuple[type[Tool], ...] = get_args(Tool)
-ONLY_READ = frozenset({"whoami", "list_agents", "get_agent"})
+ONLY_READ = frozenset({"whoami", "list_agents", "get_agent", "list_tasks"})
 """Tools that change nothing."""
 CALLS_PER_SECOND = 20.0
 """Messages of one turn's companion that are answered a second, after a burst: beyond that the agent waits."""
@@ -329,6 +383,19 @@ def children_of(call: SpawnAgent) -> tuple[SpawnAgent, ...]:
         if not isinstance(child, SpawnAgent) or child.agents is not None or child.prompt is None:
             raise BadArguments(f"spawn_agent: child {number} of agents needs a prompt, and has no agents of its own")
         found.append(child)
+    return tuple(found)
+
+
+def new_tasks_of(call: AddTasks) -> tuple[NewTask, ...]:
+    """Return the tasks that a call adds; raises `BadArguments` for one that can't be read."""
+    found: list[NewTask] = []
+    for number, arguments in enumerate(call.tasks, 1):
+        given = {key: value for key, value in arguments.items() if value is not None}
+        try:
+            found.append(msgspec.convert(given, NewTask))
+        except msgspec.ValidationError as problem:
+            said = _in_words(str(problem), given, msgspec.json.schema_components([NewTask])[1]["NewTask"]["properties"])
+            raise BadArguments(f"add_tasks: task {number}: {said}") from None
     return tuple(found)
 
 

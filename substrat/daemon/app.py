@@ -183,6 +183,7 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
         agents.accounting.companion_called,
         TurnWords(registry),
         registry.ssh_agent_of,
+        has_tasks=families.tasks.are_for,
     ).serve
     exec_sessions = ExecSessions(state=state, sandboxes=sandboxes, serve_agent=serve_agent)
     clones = Clones(

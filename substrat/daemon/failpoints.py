@@ -32,8 +32,8 @@ CHANGES = (
     "question expired", "message dropped", "mount point noted",
     "mount point forgotten", "wait told", "allow-list changed", "finding recorded", "findings accepted", "finding closed",
     "protected path replaced", "borrowed noted", "clone made", "clone set up", "clone failed", "clone kept",
-    "agent renamed", "renaming finished", "settings changed", "budget changed", "run started",
-    "run listed", "result returned", "run ended",
+    "agent renamed", "renaming finished", "settings changed", "budget changed", "tasks added", "task retried",
+    "task skipped", "run started", "run listed", "result returned", "run ended",
     "address given", "prune intended",
     "tree pruned", "refs noted", "agent relocated", "gate tried", "bell recorded", "bell failed",
     "restore intended", "clone restored", "restore failed",
@@ -55,7 +55,7 @@ URGENT = frozenset({
 Each is small, and an agent can cause each only as often as a turn starts or a person asks."""
 WITHIN_A_TOOL = (
     "message sent", "message to the operator", "inbox read", "status reported", "reminder added", "reminder cancelled",
-    "question asked", "wait registered", "turn completed",
+    "question asked", "wait registered", "turn completed", "task claimed", "task finished",
 )  # fmt: skip
 """Commits that are always a part of a tool call's."""
 ACTS = (

@@ -111,8 +111,8 @@ async def test_the_official_server_is_imported_for_nobody_else(monkeypatch):
     async def refuse():
         raise AssertionError("imported")
 
-    def serve(version, lines, send, call, pace):
-        return host.serve(version, lines, send, call, pace, refuse)
+    def serve(version, lines, send, call, pace, has_tasks):
+        return host.serve(version, lines, send, call, pace, refuse, has_tasks=has_tasks)
 
     async with Wire(server=serve).served() as wire:
         await wire.send({"jsonrpc": "2.0", "method": "notifications/initialized"})

@@ -6,6 +6,7 @@ what ours must answer.
 
 import contextlib
 import json
+from functools import partial
 
 import anyio
 import mcp_types as types
@@ -21,9 +22,9 @@ from tests.mcp.test_relay_lines import answers_wanted, lines
 PATIENCE = 20
 
 
-async def official(version, lines, send, call, pace):
+async def official(version, lines, send, call, pace, *, has_tasks):
     """Serve a connection as `host.serve` does, by the SDK from its first message on."""
-    await newer.serve(version, [], relay.Reply([], is_batch=False), lines, send, call, pace)
+    await newer.serve(version, [], relay.Reply([], is_batch=False), lines, send, call, pace, has_tasks)
 
 
 @pytest.fixture(autouse=True, scope="module", params=[host.serve, official], ids=["ours", "official"])
@@ -80,7 +81,8 @@ class Wire:
     @contextlib.asynccontextmanager
     async def served(self):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._serve, "1.2.3", self._lines_in(), self._send_out, self._call, self._pace)
+            serve = partial(self._serve, has_tasks=lambda: True)
+            nursery.start_soon(serve, "1.2.3", self._lines_in(), self._send_out, self._call, self._pace)
             yield self
             self._to_host.close()  # the end of the lines ends the service
 
@@ -289,4 +291,4 @@ async def test_a_client_that_stops_reading_stops_its_own_service_only(server):
     await to_host.send(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode())
     broken = pytest.RaisesGroup(trio.BrokenResourceError, flatten_subgroups=True, allow_unwrapped=True)
     with trio.fail_after(PATIENCE), broken:
-        await server("1", served_lines(), nobody_reads, lambda *_: ("", False), trio.lowlevel.checkpoint)
+        await server("1", served_lines(), nobody_reads, lambda *_: ("", False), trio.lowlevel.checkpoint, has_tasks=bool)

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_server import tools
-from mcp_server.conversation import LISTING
+from mcp_server.conversation import LISTINGS
 
 VALIDATOR = jsonschema.Draft202012Validator
 NAMES = [
     "whoami", "list_agents", "get_agent", "send_message", "check_inbox", "spawn_agent", "interrupt_agent", "end_agent",
     "wait_agents",
     "complete", "report_status", "ask_operator", "cancel_question", "remind_me", "cancel_reminder",
+    "add_tasks", "claim_task", "finish_task", "list_tasks",
 ]  # fmt: skip
 BY_NAME = {tools.name_of(tool): tool for tool in tools.TOOLS}
 
@@ -25,7 +26,9 @@ BY_NAME = {tools.name_of(tool): tool for tool in tools.TOOLS}
 def test_the_tools_there_are_make_a_short_list():
     """A model reads it in each of its turns."""
     assert [tools.name_of(tool) for tool in tools.TOOLS] == NAMES
-    assert len(LISTING) < 12 * 1024
+    assert len(LISTINGS[True]) < 12 * 1024
+    shown = [tool["name"] for tool in json.loads(LISTINGS[False])["tools"]]
+    assert shown == NAMES[:-4], "the tools for tasks are for those who have some, and for leads"
 
 
 def test_a_schema_is_one_every_client_takes():
@@ -41,7 +44,7 @@ def test_a_schema_is_one_every_client_takes():
         for argument in schema["properties"].values():
             assert argument["description"]
             assert argument["type"] in {"string", "integer", "number", "boolean", "array", "object"}
-            bounds = {"minLength", "maxLength", "minimum", "exclusiveMinimum", "maxItems"}
+            bounds = {"minLength", "maxLength", "minimum", "exclusiveMinimum", "minItems", "maxItems"}
             assert set(argument) <= {"type", "description", "enum", "items", *bounds}
             assert argument.get("items", {}).get("type", "string") in {"string", "object"}
             assert None not in argument.get("enum", ())

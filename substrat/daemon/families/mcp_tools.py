@@ -27,6 +27,7 @@ from substrat.daemon.agents.spawning import SHARE, ChildPlace, SpawnRequest
 from substrat.daemon.families.agent_lists import AgentLists
 from substrat.daemon.families.messages import Messages
 from substrat.daemon.families.steering import Steering
+from substrat.daemon.families.task_tools import TaskTools
 from substrat.daemon.state.layout import SHARED_IN_SANDBOX
 from substrat.errors import InvalidParams, PolicyDenied, Refused, SubstratError
 
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
     from substrat.daemon.agents.requests import AgentRequests
     from substrat.daemon.families.families import Families
 
-    _ForOneself = tools.ReportStatus | tools.AskOperator | tools.CancelQuestion | tools.RemindMe | tools.CancelReminder
+    _ForOneself = (
+        tools.Complete | tools.ReportStatus | tools.AskOperator | tools.CancelQuestion | tools.RemindMe
+        | tools.CancelReminder
+    )  # fmt: skip
 
     Ready = tuple[ChildPlace | SubstratError, ...] | str | None
 
@@ -88,6 +92,7 @@ class ToolCalls:
         self._messages = Messages(requests)
         self.lists = AgentLists(requests.registry, families.waits, families.queue)
         self._steering = Steering(requests, families.waits)
+        self._task_tools = TaskTools(requests.registry, families.tasks)
 
     def perform(
         self,
@@ -167,18 +172,20 @@ class ToolCalls:
                 return self._steering.interrupt(caller, _all_of(name, names), text)
             case tools.EndAgent(name, reason, names):
                 return self._steering.end(caller, _all_of(name, names), reason)
-            case tools.Complete(result, status, files):
-                result = result_schema.unfenced(result) if caller.settings.result_schema is not None else result
-                listed = "".join(f"\n- {file}" for file in files)
-                text = f"{result}\n\nFiles:{listed}" if files else result
-                self._requests.complete(caller.id, result, text, Completion(status))
-                return "noted: it is told when this turn ends, so end it now"
+            case tools.AddTasks() | tools.ClaimTask() | tools.FinishTask() | tools.ListTasks():
+                return self._task_tools.do(caller, call)
             case _:
                 return self._do_for_oneself(caller, call)
 
     def _do_for_oneself(self, caller: Agent, call: _ForOneself) -> str:
         """Perform a call that concerns no other agent."""
         match call:
+            case tools.Complete(result, status, files):
+                result = result_schema.unfenced(result) if caller.settings.result_schema is not None else result
+                listed = "".join(f"\n- {file}" for file in files)
+                text = f"{result}\n\nFiles:{listed}" if files else result
+                self._requests.complete(caller.id, result, text, Completion(status))
+                return "noted: it is told when this turn ends, so end it now"
             case tools.ReportStatus(text):
                 self._requests.report_status(caller.id, text)
                 return "noted"
@@ -234,7 +241,7 @@ class ToolCalls:
             waits=[
                 {
                     "id": wait.id,
-                    "names": wait.names,
+                    "names": wait.awaited,
                     "mode": wait.mode.value,
                     "note": wait.note,
                     "until": timestamp(wait.deadline) if wait.deadline is not None else None,

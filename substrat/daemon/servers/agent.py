@@ -67,6 +67,7 @@ class AgentServer:
         called: notes that a turn's companion has been called for the first time.
         words: says what waits for agents in the middle of their turns.
         ssh_agent_of: returns the socket of the person's ssh-agent that an agent may use; None: it may use none.
+        has_tasks: says whether an agent sees the tools for tasks.
     """
 
     _failpoints: Failpoints
@@ -74,6 +75,7 @@ class AgentServer:
     _called: Callable[[str], None]
     _words: TurnWords
     _ssh_agent_of: Callable[[str], str | None]
+    _has_tasks: Callable[[str], bool]
     _newer: ModuleType | None = attrs.field(init=False, default=None)
     _importing: trio.Lock = attrs.field(init=False, factory=trio.Lock)
 
@@ -148,7 +150,9 @@ class AgentServer:
                         await hooks.serve_one(lines, stream)
                 return
             messages = self._noting(turn, pace, lines if relay else _chain(first, lines))
-            await host.serve(__version__, messages, stream.send_all, call, pace.wait, self._import_newer)
+            has_tasks = partial(self._has_tasks, agent)
+            send = stream.send_all
+            await host.serve(__version__, messages, send, call, pace.wait, self._import_newer, has_tasks=has_tasks)
         except* MessageTooLarge as group:
             log.info("a companion was cut off", agent=agent, reason=str(group.exceptions[0]))
         except* trio.BrokenResourceError:

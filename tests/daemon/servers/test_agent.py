@@ -42,7 +42,7 @@ async def test_words_wait_until_the_hook_says_that_it_has_printed_them(tmp_path)
 
     async with trio.open_nursery() as nursery:
         unused: Any = None
-        server = AgentServer(Failpoints({}), unused, unused, cast("Any", Noted()), lambda _agent: None)
+        server = AgentServer(Failpoints({}), unused, unused, cast("Any", Noted()), lambda _agent: None, unused)
         await nursery.start(server.serve, "a", "t", path)
         assert [await ask(answer) for answer in (b"", hook.GIVEN + b"\n", b"")] == [b'"use tabs"\n'] * 2 + [b"\n"]
         nursery.cancel_scope.cancel()
@@ -58,7 +58,9 @@ async def test_a_call_of_any_id_has_an_identity_that_can_be_stored(tmp_path):
     path = str(tmp_path / "agent" / "agent.sock")
     ids = ["\ud800" * 70, "\ud800", "x" * 70, "é", 7]
     async with trio.open_nursery() as nursery:
-        server = AgentServer(Failpoints({}), call, lambda _turn: None, cast("Any", None), lambda _agent: None)
+        server = AgentServer(
+            Failpoints({}), call, lambda _turn: None, cast("Any", None), lambda _agent: None, lambda _agent: True
+        )
         await nursery.start(server.serve, "a", "t", path)
         async with await trio.open_unix_socket(path) as stream:
             lines: list[dict[str, object]] = [{"substrat": "companion", "relay": "7f3a"}]
