@@ -75,6 +75,7 @@ ARROWS = {
     "substrat.cli.verbs.demo": {"substrat.cli", "substrat.demo", *SHARED},
     "substrat.cli.verbs.explain": {"substrat.cli", "substrat.core.programs.table", *SHARED},
     "substrat.cli.verbs.run": {"substrat.cli", "substrat.core.families", *SHARED},
+    "substrat.cli.verbs.tasks": {"substrat.cli", "substrat.core.families", *SHARED},
     "substrat.cli.verbs.service": {"substrat.cli", "substrat.core.programs.table", *SHARED},
     "substrat.cli.verbs.web": {"substrat.cli", "substrat.web", *SHARED},
     "substrat.web": {

@@ -1,4 +1,4 @@
-"""Measures a family of agents: 200 of them, 50 of which run turns at once, and the lists of 500.
+"""Measures a family of agents: 200 of them, 50 of which run turns at once, and the lists of 500 with 2,000 tasks.
 
 - *daemon's processor*: the processor time of the daemon's own process in five seconds in which 50 turns call a tool twice a
   second each and a client calls others, a hundred a second, in cores. Beside it: that of the same daemon in one second in
@@ -7,7 +7,7 @@
   three in four calls commit something. A client that called faster would soon be held to 20 calls a second. Beside it: the
   same with one turn, which only sleeps, in the median.
 - *each list*: the slowest of `agent.list`, `queue.list`, `wait.list`, `message.list` and the tool `list_agents`, each in the
-  median, meanwhile; and of a family of 500 idle agents. Beside it: `daemon.status`.
+  median, meanwhile; and of a family of 500 idle agents with 2,000 tasks, `task.list` too. Beside it: `daemon.status`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from harness import Daemon
 
 CORES, CALL = "200 agents, 50 turns at once: daemon's processor", "200 agents, 50 turns at once: tool call p99"
-LISTS, MORE_LISTS = "200 agents, 50 turns at once: each list", "500 agents: each list"
+LISTS, MORE_LISTS = "200 agents, 50 turns at once: each list", "500 agents and 2,000 tasks: each list"
 NAMES = (CORES, CALL, LISTS, MORE_LISTS)
 SECONDS = 90.0  # fifty sandboxes start, which takes most of it
 _WINDOW = 5.0  # seconds
@@ -39,6 +39,7 @@ _PAUSE_S = 0.01
 """Between two calls: all of the client's together stay below what a turn may send at once (`servers/agent.py`, `_BURST`)."""
 _CONFIG = "[limits]\nchildren = 1000\nfamily = 1000\n"
 _STEP = '/tool list_agents {"scope": "family"}\n/sleep 0.5\n/tool report_status {"text": "at it"}\n/sleep 0.5\n'
+_NEEDS = ["p0", "p3"]
 _LISTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("agent.list", {}), ("queue.list", {}), ("wait.list", {}), ("message.list", {"agent": "lead"})
 )  # fmt: skip
@@ -123,7 +124,10 @@ def _family(count: int) -> Iterator[Daemon]:
 def _of_many() -> Figure:
     with _family(500) as running:
         wire = Wire(running.socket)
-        lists = {method: [_timed(wire, method, params) for _ in range(15)] for method, params in _LISTS}
+        new = [{"title": f"part {number}", "id": f"p{number}", "needs": _NEEDS[: number % 3]} for number in range(2000)]
+        wire.call("task.add", agent="lead", tasks=json.dumps(new))
+        asked = (*_LISTS, ("task.list", {"agent": "lead"}))
+        lists = {method: [_timed(wire, method, params) for _ in range(15)] for method, params in asked}
         status = _median(lambda: wire.call("daemon.status"))
         wire.close()
     return _lists(MORE_LISTS, lists, status)

@@ -60,8 +60,8 @@ def show(names: Sequence[str], *, as_json: bool) -> None:
 def _awaited(wait: dict[str, object]) -> str:
     """Say which agents a wait is for, and how many of them have finished."""
     names, done = wait.get("names"), wait.get("done")
-    if not (isinstance(names, list) and isinstance(done, list)):
-        return ""
+    if not (names and isinstance(names, list) and isinstance(done, list)):
+        return ""  # its attention says it
     return f"waits for {', '.join(map(str, names))}: {len(done)} of {len(names)} finished"
 
 

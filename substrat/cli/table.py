@@ -24,6 +24,7 @@ VERBS = {
     "budget": "what an agent may use with its descendants, and giving it more",
     "run": "start a family of agents from a file, and follow it",
     "runs": "the families that were started from files",
+    "tasks": "the parts of a family's work that its agents claim",
     "events": "all agents' events, in order",
     "wait": "block until agents are in a state",
     "queue": "which agents wait for their turns, in order, and why",
@@ -53,5 +54,5 @@ VERBS = {
 TAKES_AGENTS = (
     "send", "show", "exec", "logs", "transcript", "usage", "wait", "inbox", "suspend", "resume", "interrupt",
     "end", "rm", "export", "accept", "allow", "explain", "diff", "merge", "why", "set", "forward", "clones", "restore",
-    "checkout", "budget",
+    "checkout", "budget", "tasks",
 )  # fmt: skip

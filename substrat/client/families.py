@@ -1,7 +1,8 @@
-"""The client's methods for families: their budgets, and their runs from files."""
+"""The client's methods for families: their budgets, their runs from files, and their tasks."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, cast
 
 from substrat.client.connection import Connection
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from substrat.protocol.objects import FamilyBudgetObject
-    from substrat.protocol.run_objects import ListedRunObject, RunObject, ShownRunObject
+    from substrat.protocol.run_objects import ListedRunObject, RunObject, ShownRunObject, TaskObject
 
 
 def array(given: Sequence[str] | None) -> list[str] | None:
@@ -49,3 +50,23 @@ class FamilyMethods(Connection):
     async def end_run(self, run: str) -> RunObject:
         """End a run and its agents (`run.end`)."""
         return cast("RunObject", await self.call("run.end", run=run))
+
+    async def tasks(
+        self, agent: str | None = None, *, states: Sequence[str] | None = None, after: int | None = None,
+        limit: int | None = None,
+    ) -> list[TaskObject]:  # fmt: skip
+        """Return the tasks of an agent's family, or of all, oldest first (`task.list`)."""
+        found = await self.call("task.list", agent=agent, states=array(states), after=after, limit=limit)
+        return cast("list[TaskObject]", found)
+
+    async def add_tasks(self, agent: str, tasks: Sequence[Mapping[str, object]]) -> list[TaskObject]:
+        """Add tasks to an agent's family, and return those that weren't there (`task.add`)."""
+        return cast("list[TaskObject]", await self.call("task.add", agent=agent, tasks=json.dumps([*map(dict, tasks)])))
+
+    async def retry_task(self, agent: str, task: str) -> TaskObject:
+        """Let a task that is claimed, has failed or was skipped be claimed again (`task.retry`)."""
+        return cast("TaskObject", await self.call("task.retry", agent=agent, task=task))
+
+    async def skip_task(self, agent: str, task: str) -> TaskObject:
+        """Skip a task and those that need it (`task.skip`)."""
+        return cast("TaskObject", await self.call("task.skip", agent=agent, task=task))

@@ -291,7 +291,7 @@ class WaitObject(TypedDict):
     id: int
     agent: str
     names: list[str]
-    mode: Literal["all", "any"]
+    mode: Literal["all", "any", "task"]
     done: list[str]
     deadline: str | None
     note: str | None

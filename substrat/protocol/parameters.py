@@ -154,6 +154,24 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     "run.end": {
         "run": ("string", True, "the run's name, which is its family's"),
     },
+    "task.list": {
+        "agent": ("string", False, "an agent of the family, by name or id; default: all families"),
+        "states": ("strings", False, "`blocked`, `ready`, `claimed`, `succeeded`, `failed`, `skipped`: only tasks in these; default: any"),
+        "after": ("integer", False, "the number of the task to read on after; default: 0, the beginning"),
+        "limit": ("integer", False, "how many at most, at least 1; default: all, because an array doesn't say that there are more"),
+    },
+    "task.add": {
+        "agent": ("string", True, "the agent's name or id"),
+        "tasks": ("string", True, "an array as JSON: objects with `title`, `description`, `id`, `needs`, `label`, `attempts`"),
+    },
+    "task.retry": {
+        "agent": ("string", True, "the agent's name or id"),
+        "task": ("string", True, "the task's id in the family"),
+    },
+    "task.skip": {
+        "agent": ("string", True, "the agent's name or id"),
+        "task": ("string", True, "the task's id in the family"),
+    },
     "agent.forward": {
         "agent": ("string", True, "the agent's name or id"),
         "known": ("integers", False, "the pids of the last answer; default: answer at once"),

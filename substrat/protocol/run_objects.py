@@ -1,4 +1,4 @@
-"""The objects of families from files, as types: a part of `objects`."""
+"""The objects of families' runs and tasks, as types: a part of `objects`."""
 
 from __future__ import annotations
 
@@ -39,3 +39,23 @@ class ShownRunObject(RunObject):
     """A run, with the digest of its object."""
 
     seen: str
+
+
+class TaskObject(TypedDict):
+    """A task of a family."""
+
+    number: int
+    family: str | None
+    id: str
+    title: str
+    description: str
+    state: Literal["blocked", "ready", "claimed", "succeeded", "failed", "skipped"]
+    label: str | None
+    needs: list[str]
+    claimed_by: str | None
+    attempts: int
+    max_attempts: int
+    status: Literal["succeeded", "failed", "skipped"] | None
+    result: str
+    created_at: str
+    finished_at: str | None

@@ -232,6 +232,8 @@ def test_results_are_those_of_the_document(wire, running, caller):
         "turn": 1,
         "name": "renamed",
         "by": "day",
+        "tasks": '[{"title": "a part", "id": "t1"}]',
+        "task": "t1",
     }
     given["directory"] = str(running.workspace.parent / "working-copy")
     given.update(plan=json.dumps({"name": "for-run", "members": [{"name": "one", "prompt": "/say x"}]}), file="f.toml")
@@ -251,6 +253,10 @@ def test_results_are_those_of_the_document(wire, running, caller):
             running.spawn(wire, name, "/say x" if method == "agent.wait_message" else None)
         if method.startswith("inbox."):
             given.update(id=question(wire, running, name), text="yes")
+        if method in {"task.retry", "task.skip"}:
+            wire.call("task.add", agent=name, tasks=given["tasks"])
+        if method == "task.retry":
+            wire.call("task.skip", agent=name, task="t1")
         if method == "message.drop":
             wire.call("agent.suspend", agent=name)
             given["id"] = wire.call("agent.send", agent=name, prompt="never mind")["message"]
@@ -295,13 +301,17 @@ def test_results_are_those_of_the_document(wire, running, caller):
             for one in result:
                 assert list(one) == list(document.result_members(method))
                 check_types(one, document.result_members(method))
+        elif method in {"task.list", "task.add", "task.retry", "task.skip"}:
+            seen.add("task")
+            for one in result if isinstance(result, list) else [result]:
+                check_task(one)
         elif method == "session.list":
             seen.add(method)
             given["session"] = result[0]["session"]
         else:
             seen.add(method)
             assert result == []
-    kinds = {"object", "agent", "agents", "objects", "null", "run", "runs"}
+    kinds = {"object", "agent", "agents", "objects", "null", "run", "runs", "task"}
     assert seen == {*kinds, "inbox.list", "session.list", "wait.list", *QUEUE}
 
 
@@ -374,6 +384,11 @@ def check_run(run):
     assert list(run) == document.column("A run", "member")
     check_types(run, {row[0]: row[1] for row in document.table("A run", "member")})
     return run["family"]
+
+
+def check_task(task):
+    assert list(task) == document.column("A task", "member")
+    check_types(task, {row[0]: row[1] for row in document.table("A task", "member")})
 
 
 def check_agent(agent):

@@ -24,11 +24,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from substrat.core.agents import environment
 from substrat.core.agents.turn_check import MOST_RETRIES, RETRIES
-from substrat.core.families import budget
+from substrat.core.families import budget, tasks
 from substrat.core.families.plans import ROUNDS, Land, Member, OnFail, Plan, checked
 from substrat.core.families.run_prompts import filled
 from substrat.errors import InvalidParams, SubstratError
@@ -36,14 +37,17 @@ from substrat.errors import InvalidParams, SubstratError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from substrat.core.families.tasks import NewTask
+
 _TEXT, _NUMBER, _COUNT, _TEXTS, _TABLE = "a text", "a number above 0", "a whole number", "a list of texts", "a table"
+_TABLES = "a list of tables: write [[tasks]]"
 _FAMILY = {"name": _TEXT, "lead": _TEXT, "workspace": _TEXT, "budget": _TABLE, "timeout": _NUMBER, "land": _TEXT}
 _AGENT = {
     "prompt": _TEXT, "role": _TEXT, "check": _TEXT, "on_fail": _TEXT, "needs": _TEXTS, "program": _TEXT, "model": _TEXT,
     "network": _TEXT, "allow": _TEXTS, "budget": _TABLE, "time_limit": _NUMBER, "result_schema": _TABLE, "count": _COUNT,
     "each": _TEXT, "returns_to": _TEXT, "rounds": _COUNT,
 }  # fmt: skip
-_PARTS = {"family": _TABLE, "vars": _TABLE, "agents": _TABLE}
+_PARTS = {"family": _TABLE, "vars": _TABLE, "agents": _TABLE, "tasks": _TABLES}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"\s*\[\[?\s*([^\],]+?)\s*\]\]?\s*(#.*)?$")
 _LONG_TEXT = re.compile(r'"""|\'\'\'')
@@ -102,12 +106,13 @@ class _Reader:
         plan = Plan(
             family.get("name", "family"), members, family.get("lead"), place, self._budget(("family",), family),
             timeout=family.get("timeout"), variables=self._environment(variables), land=self._land(family),
+            tasks=self._tasks(variables),
         )  # fmt: skip
         try:
             return checked(plan)
         except InvalidParams as problem:
             key, _, said = problem.message.partition(": ")
-            path = self._path_of(key) if key.startswith("agents.") else ("agents",) if key == "agents" else ("family", key)
+            path = self._path_of(key) if key.startswith("agents.") else (key,) if key in _PARTS else ("family", key)
             raise self._wrong(path, said) from None
 
     def _path_of(self, key: str) -> tuple[str, ...]:
@@ -172,6 +177,20 @@ class _Reader:
             raise self._wrong(path, f"{braced} is unknown: set it below [vars], or write \\{braced} for these words")
 
         return filled(text, value)
+
+    def _tasks(self, variables: Mapping[str, str]) -> tuple[NewTask, ...]:
+        def value(word: str, braced: str) -> str:
+            if word in variables:
+                return variables[word]
+            raise self._wrong(("tasks",), f"{braced} is unknown: set it below [vars], or write \\{braced} for these words")
+
+        try:
+            found = tasks.read(self._found.get("tasks", []))
+        except InvalidParams as problem:
+            raise self._wrong(("tasks",), problem.message) from None
+        return tuple(
+            replace(task, title=filled(task.title, value), description=filled(task.description, value)) for task in found
+        )
 
     def _land(self, family: dict[str, Any]) -> Land:
         if (word := family.get("land", Land.ASK)) not in set(Land):
@@ -240,6 +259,8 @@ class _Reader:
 
 
 def _is_a(value: object, kind: str) -> bool:
+    if kind == _TABLES:
+        return isinstance(value, list)
     if kind == _TEXTS:
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
     if kind == _COUNT:

@@ -18,10 +18,11 @@ from sandbox.spec import Network
 from substrat.core.agents import environment, result_schema
 from substrat.core.agents.turn_check import LONGEST_COMMAND, MOST_RETRIES, RETRIES
 from substrat.core.agents.turn_limits import LONGEST_S
+from substrat.core.families.tasks import ATTEMPTS, NEEDED, NewTask, Origin, added, named_tasks
 from substrat.core.netfilter.names import AllowList
 from substrat.core.programs.table import named
 from substrat.core.workspaces.clones import ref_problem
-from substrat.errors import InvalidParams
+from substrat.errors import InvalidParams, SubstratError
 from substrat.names import is_agent_name
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Member:
         check: the command that says whether its work is done.
         retries: how often it is sent back when the check fails.
         on_fail: the effect of its failure on the others.
-        needs: the names of members that must succeed before it is started.
+        needs: the names of members that must succeed before it is started, and tasks, such as `task:t1`.
         program: its agent program; None: the lead's, or as configured. Likewise the model and the network.
         model: its model.
         network: its network.
@@ -111,6 +112,16 @@ class Member:
     item: str | None = None
 
     @property
+    def needed_agents(self) -> list[str]:
+        """The names of the members that it needs."""
+        return [need for need in self.needs if not need.startswith(NEEDED)]
+
+    @property
+    def needed_tasks(self) -> list[str]:
+        """The ids of the tasks that it needs."""
+        return [need.removeprefix(NEEDED) for need in self.needs if need.startswith(NEEDED)]
+
+    @property
     def is_group(self) -> bool:
         """Whether it stands for several agents."""
         return self.count is not None or self.each is not None
@@ -129,6 +140,7 @@ class Plan:
         timeout: the seconds after which the run is over; None: it has no limit.
         variables: environment variables of all of them, whose values their prompts are filled with.
         land: what is done with their commits.
+        tasks: the tasks that the family has from its beginning.
     """
 
     name: str
@@ -139,6 +151,7 @@ class Plan:
     timeout: float | None = None
     variables: tuple[tuple[str, str], ...] = ()
     land: Land = Land.ASK
+    tasks: tuple[NewTask, ...] = ()
 
     @property
     def is_lead_last(self) -> bool:
@@ -206,7 +219,7 @@ def ordered(plan: Plan) -> list[Member]:
 
 
 def checked(plan: Plan) -> Plan:
-    """Return the plan of a file, or raise `InvalidParams` if no family can be so."""
+    """Return the plan of a file, whose tasks have ids then, or raise `InvalidParams` if no family can be so."""
     if not plan.members:
         raise InvalidParams(f"agents: a family has 1 to {MOST_MEMBERS}, not 0")
     if plan.land is Land.MERGE and plan.place in {"in-place", "scratch"}:
@@ -214,6 +227,13 @@ def checked(plan: Plan) -> Plan:
     landing = [member for member in plan.members if plan.lead in {None, member.name}]
     if plan.land is Land.MERGE and not any(member.check for member in landing):
         raise InvalidParams(f"land: merge lands what a check has passed on: give {plan.lead or 'an agent'} a check")
+    if plan.tasks and plan.lead is None:
+        raise InvalidParams("lead: tasks belong to the family of a lead, so name one")
+    try:
+        plan = replace(plan, tasks=tuple(named_tasks((), plan.tasks)))
+        added({}, (), plan.tasks, Origin("", "", 0.0, ATTEMPTS))
+    except SubstratError as problem:
+        raise InvalidParams(f"tasks: {problem.message}") from None
     counted(consistent(plan))
     return plan
 
@@ -238,9 +258,10 @@ def consistent(plan: Plan) -> Plan:
         raise InvalidParams(f"workspace: can be {', '.join(PLACES)}, not {plan.place!r}")
     if plan.budget and plan.lead is None:
         raise InvalidParams("budget: a family's is its lead's, so name a lead, or give each agent a budget of its own")
+    needable = {*members, *(f"{NEEDED}{task.id}" for task in plan.tasks)}
     for member in plan.members:
         _check(member, plan.name)
-        _check_among(member, plan, members)
+        _check_among(member, plan, needable)
         _check_group(member, plan)
         _check_return(member, members)
     authors = Counter(member.returns_to for member in plan.members)
@@ -250,11 +271,12 @@ def consistent(plan: Plan) -> Plan:
     return plan
 
 
-def _check_among(member: Member, plan: Plan, names: Collection[str]) -> None:
+def _check_among(member: Member, plan: Plan, needable: Collection[str]) -> None:
     """Raise `InvalidParams` for a member that can't be one of this family."""
     where = f"agents.{member.name}"
-    if (unknown := next((name for name in member.needs if name not in names or name == member.name), None)) is not None:
-        raise InvalidParams(f"{where}.needs: there is no other agent {unknown!r}")
+    if (unknown := next((name for name in member.needs if name not in needable or name == member.name), None)) is not None:
+        kind = "task" if unknown.startswith(NEEDED) else "other agent"
+        raise InvalidParams(f"{where}.needs: there is no {kind} {unknown.removeprefix(NEEDED)!r}")
     if member.name == plan.lead and member.budget and plan.budget:
         raise InvalidParams(f"{where}.budget: the lead's is the family's: leave one of them out")
     for key, limit in member.budget.items():
@@ -283,7 +305,7 @@ def _check_return(member: Member, members: Mapping[str, Member]) -> None:
         raise InvalidParams(f"{where}.rounds: can be 1 to {_MOST_ROUNDS}")
     if author is None:
         return
-    if author not in member.needs:
+    if author not in member.needed_agents:
         raise InvalidParams(f"{where}.returns_to: {author!r} must be among its needs: its result is about their work")
     if members[author].is_group:
         raise InvalidParams(f"{where}.returns_to: {author!r} are several agents: name one")
@@ -341,9 +363,10 @@ def _problem_of(schema: str) -> str | None:
 
 
 def most_turns(plan: Plan) -> int:
-    """Return how many turns a run can take by its file: a task's, each retry's and round's, and one a child's report.
+    """Return how many turns a run can take by its file.
 
-    What has `each` counts as if its command printed as many lines as there may be.
+    They are a prompt's, each retry's and round's, one a child's report and one an attempt at a task. What has `each`
+    counts as if its command printed as many lines as there may be.
     """
     single = sum(member.count or 1 for member in plan.members if member.each is None)
     sizes = {
@@ -356,5 +379,6 @@ def most_turns(plan: Plan) -> int:
             turns[member.name] += (member.rounds - 1) * tries[member.name]
             turns[member.returns_to] += (member.rounds - 1) * tries[member.returns_to]
     own = sum(sizes[member.name] * min(turns[member.name], member.budget.get("turns", math.inf)) for member in plan.members)
+    own += sum(task.attempts or ATTEMPTS for task in plan.tasks)
     reports = sum(sizes[member.name] for member in plan.members if plan.hears(member))
     return int(min(own + reports, plan.budget.get("turns", own + reports)))

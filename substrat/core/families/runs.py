@@ -20,11 +20,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from substrat.core.agents.result_schema import unfenced
 from substrat.core.families.plans import OnFail
+from substrat.core.families.tasks import NEEDED, OPEN, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from substrat.core.families.plans import Member, Plan
+
+
+_MOST_NAMED = 10
 
 
 class RunOutcome(StrEnum):
@@ -128,6 +132,20 @@ class Step(StrEnum):
     """It is given its task again, because that member has done what the result said."""
 
 
+class Stand(NamedTuple):
+    """How a run's members stand, and its file's tasks.
+
+    Args:
+        standings: each member that was started, or can't be, after `with_rounds`.
+        disagreeing: those whose result has `agrees` false, each with the id of its turn.
+        tasks: the state of each task of the file, by id; empty before the lead is there.
+    """
+
+    standings: Mapping[str, Standing]
+    disagreeing: Mapping[str, str]
+    tasks: Mapping[str, TaskState] = {}
+
+
 class Next(NamedTuple):
     """The next step of a run."""
 
@@ -142,18 +160,20 @@ class End(NamedTuple):
     why: str | None = None
 
 
-def next_step(run: Run, standings: Mapping[str, Standing], disagreeing: Mapping[str, str], now: float) -> Next | End | None:
+def next_step(run: Run, stand: Stand, now: float) -> Next | End | None:
     """Decide the next step of a run that isn't over; None: it waits for its agents.
 
     Args:
         run: the run.
-        standings: how the members stand whose agents were started, after `with_rounds`.
-        disagreeing: the members whose result has `agrees` false, each with the id of its turn.
+        stand: how its members and tasks stand.
         now: the time, in seconds since the epoch.
     """
-    plan, outcome = run.plan, outcome_of(run, standings)
-    if outcome in {RunOutcome.SUCCEEDED, RunOutcome.FAILED}:
-        return End(outcome, _disagreement(run, disagreeing) if outcome is RunOutcome.FAILED else None)
+    plan, (standings, disagreeing, found) = run.plan, stand
+    outcome = outcome_of(run, standings)
+    if outcome is RunOutcome.FAILED:
+        return End(outcome, _disagreement(run, disagreeing))
+    if outcome is RunOutcome.SUCCEEDED:
+        return End(RunOutcome.FAILED, _left(found)) if any(state in OPEN for state in found.values()) else End(outcome)
     if plan.timeout is not None and now >= run.started_at + plan.timeout:
         return End(RunOutcome.TIMEOUT, f"it wasn't done after {plan.timeout:g} s, so its agents were suspended")
     if Standing.FAILED in standings.values():
@@ -170,10 +190,21 @@ def next_step(run: Run, standings: Mapping[str, Standing], disagreeing: Mapping[
     if plan.is_lead_last and run.root is None:
         return Next(Step.MAKE, next(member for member in plan.members if member.name == plan.lead))
     done = {name for name, standing in standings.items() if standing is Standing.SUCCEEDED}
-    left = (member for member in plan.members if member.name not in run.agents and done.issuperset(member.needs))
-    ready = (member for member in left if plan.lead in {None, member.name} or run.lead is not None)
-    first = next(ready, None)
-    return Next(Step.START, first) if first is not None else None
+    done |= {f"{NEEDED}{name}" for name, state in found.items() if state is TaskState.SUCCEEDED}
+    left = [member for member in plan.members if member.name not in run.agents]
+    free = (member for member in left if plan.lead in {None, member.name} or run.lead is not None)
+    if (first := next((member for member in free if done.issuperset(member.needs)), None)) is not None:
+        return Next(Step.START, first)
+    if left and found and outcome is None and Standing.WORKING not in standings.values():
+        return End(RunOutcome.FAILED, _left(found))
+    return None
+
+
+def _left(found: Mapping[str, TaskState]) -> str:
+    """Say which tasks are left where agents don't work any more."""
+    names = [name for name, state in found.items() if state is not TaskState.SUCCEEDED]
+    those = f"{', '.join(names[:_MOST_NAMED])}{', …' if len(names) > _MOST_NAMED else ''}"
+    return f"its agents work no more, and these tasks haven't succeeded: {those}"
 
 
 def agrees(words: str) -> bool:

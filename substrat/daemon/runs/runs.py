@@ -89,7 +89,7 @@ class Runs:
     _begun: Wakeup = attrs.field(init=False, factory=Wakeup)
 
     def __attrs_post_init__(self) -> None:
-        self._steps = Steps(self._requests, self._members, self._take_over)
+        self._steps = Steps(self._requests, self._members, self._families.tasks, self._take_over)
         self._standings = Standings(self._requests.registry, self._families)
 
     async def run(self) -> None:
@@ -98,6 +98,7 @@ class Runs:
         for run in registry.store.open_runs():
             self._follow(run)
         registry.observe(self._note_change)
+        self._families.tasks.observe(self._note_task)
         followed: set[str] = set()
         async with trio.open_nursery() as nursery:
             while True:
@@ -129,6 +130,11 @@ class Runs:
             above = {agent_id, *(one for each in found for one in registry.lineage(each))}
             for name in {self._of[one] for one in above if one in self._of}:
                 self._open[name].wake()
+
+    def _note_task(self, family: str) -> None:
+        """Wake the run whose tasks have changed, if those of a family are a run's."""
+        if (name := self._of.get(family)) is not None:
+            self._open[name].wake()
 
     def _is_only_further(self, agent: Agent) -> bool:
         """Say whether an agent is in the same running turn as when it changed last, as after each line of its output."""
@@ -162,7 +168,7 @@ class Runs:
         registry = self._requests.registry
         while (run := followed.run).ended_at is None:
             now = registry.now()
-            step = runs.next_step(run, *self._standings.of(followed), now)
+            step = runs.next_step(run, self._standings.of(followed), now)
             if isinstance(step, End):
                 return step._replace(why=step.why or next(iter(followed.failed.values()), None))
             if step is None:
@@ -330,7 +336,7 @@ class Runs:
         if (followed := self._open.get(run.name)) is None:
             return Status({name: Standing(word) for name, word in run.standings.items()}, run.outcome, run.why)
         stand, why = self._standings.of(followed), followed.held or next(iter(followed.failed.values()), None)
-        step = runs.next_step(run, *stand, self._requests.registry.now())
+        step = runs.next_step(run, stand, self._requests.registry.now())
         if not isinstance(step, Next):
             return Status(stand.standings, runs.outcome_of(run, stand.standings) if step is None else None, why)
         is_stuck = followed.held is not None and followed.is_short and Standing.WORKING not in stand.standings.values()

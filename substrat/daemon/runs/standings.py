@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -10,12 +10,10 @@ from substrat.core.agents.attention import AttentionKind
 from substrat.core.agents.lifecycle import STATE_OF, Phase
 from substrat.core.families import needs, results, runs
 from substrat.core.families.plans import OnFail
-from substrat.core.families.runs import Standing
+from substrat.core.families.runs import Stand, Standing
 from substrat.daemon.families.waiting import AT_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from substrat.core.agents.records import Turn
     from substrat.core.families.plans import Member
     from substrat.core.families.runs import Run
@@ -26,18 +24,6 @@ if TYPE_CHECKING:
 
 _ASKS = {AttentionKind.ANSWER, AttentionKind.UNSAFE, AttentionKind.UNKEPT}
 _HELD = {Phase.SUSPENDED, Phase.FROZEN}
-
-
-class Stand(NamedTuple):
-    """How a run's members stand.
-
-    Args:
-        standings: each that was started, or can't be.
-        disagreeing: those whose result has `agrees` false, each with the id of its turn.
-    """
-
-    standings: Mapping[str, Standing]
-    disagreeing: Mapping[str, str]
 
 
 @attrs.define(eq=False)
@@ -59,7 +45,9 @@ class Standings:
             if standing is Standing.SUCCEEDED and members[name].returns_to is not None:
                 judged = self._judged(run, name)
                 disagreeing |= {name: judged} if judged is not None else {}
-        return Stand(runs.with_rounds(run, found, disagreeing), disagreeing)
+        named = [str(task.id) for task in run.plan.tasks]
+        tasks = self._registry.store.task_states(run.lead or "", named) if named else {}
+        return Stand(runs.with_rounds(run, found, disagreeing), disagreeing, tasks)
 
     def _judged(self, run: Run, name: str) -> str | None:
         """Return the id of the turn in which a member was asked last, if it doesn't agree; None: it does, or has failed.
@@ -83,7 +71,7 @@ class Standings:
         if waiting.spent(agent_id) is not None:
             return Standing.OUT_OF_BUDGET
         found = [one for one in map(registry.get, waits.awaited(agent_id)) if one is not None]
-        own = waits.open_of(agent_id)
+        own = waits.live_of(agent_id)
         if any(STATE_OF[one.phase] in AT_WORK for one in found) or any(wait.deadline is not None for wait in own):
             return Standing.WORKING  # a wait with a deadline wakes it then
         (attention,) = self._families.overview.attentions([agent], places)

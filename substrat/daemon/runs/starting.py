@@ -142,7 +142,11 @@ class Members:
         self._requests.send(run.agents[str(member.returns_to)], text, run.by)
 
     def _task(self, run: Run, member: Member) -> str:
-        return run_prompts.task(run, member, [self._done(run, name) for name in member.needs], partial(self._name, run))
+        store = self._requests.registry.store
+        needed = [self._done(run, name) for name in member.needed_agents]
+        tasks = [store.task(run.lead or "", name) for name in member.needed_tasks]
+        needed += [Done(f"task {task.id}", task.state.value, "", task.result) for task in tasks if task is not None]
+        return run_prompts.task(run, member, needed, partial(self._name, run))
 
     def _name(self, run: Run, member: str) -> str:
         """Return the name of a member's agent, which a person may have changed; of one that isn't there that it gets."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from substrat.core.families.runs import Next, Run
     from substrat.daemon.agents.change import Change
     from substrat.daemon.agents.requests import AgentRequests
+    from substrat.daemon.families.tasks import Tasks
     from substrat.daemon.runs.starting import Members
 
 
@@ -68,6 +69,7 @@ class Steps:
 
     _requests: AgentRequests
     _members: Members
+    _tasks: Tasks
     _taken_over: Callable[[Followed, Run], None]
     """Takes a run over into memory when its change is committed."""
 
@@ -131,6 +133,8 @@ class Steps:
         else:
             after = replace(run, agents={**run.agents, member.name: agent.id})
         self._save(change, followed, after)
+        if member.name == run.plan.lead and run.plan.tasks:
+            self._tasks.add(agent, run.plan.tasks, run.by)
         kind = "run:step" if run.ids else "run:started"
         text = f"{len(after.ids)} of {len(run.plan.members)} agents of the run {run.name} have been started"
         change.record(DaemonEvent(agent.id, None, kind, text, {"run": run.name, "file": run.file}))

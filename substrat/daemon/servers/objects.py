@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from substrat.core.families.account_gate import Gate
     from substrat.core.families.budget import Budget
     from substrat.core.families.scheduling import Place
+    from substrat.core.families.tasks import Task
     from substrat.core.families.waits import Wait
     from substrat.core.workspaces.clones import Clone
     from substrat.daemon.agents.registry import Registry
@@ -133,6 +134,18 @@ def wait_object(wait: Wait, agent: str | None, done: list[str]) -> dict[str, obj
         "note": wait.note,
         "created_at": timestamp(wait.created_at),
     }
+
+
+def task_object(task: Task, family: str | None, claimed_by: str | None) -> dict[str, object]:
+    """Make the object of a task, from the names of its family's root and of the agent that has it, or had it last."""
+    return {
+        "number": task.number, "family": family, "id": task.id, "title": task.title, "description": task.description,
+        "state": task.state.value, "label": task.label, "needs": list(task.needs), "claimed_by": claimed_by,
+        "attempts": task.attempts, "max_attempts": task.max_attempts,
+        "status": task.status.value if task.status is not None else None, "result": task.result,
+        "created_at": timestamp(task.created_at),
+        "finished_at": timestamp(task.finished_at) if task.finished_at is not None else None,
+    }  # fmt: skip
 
 
 def place_object(place: Place, agent: Agent, blamed: str | None) -> dict[str, object]:

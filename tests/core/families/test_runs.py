@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from substrat.core.families import plans, runs
 from substrat.core.families.plans import Member, OnFail, Plan
-from substrat.core.families.runs import End, Next, Returned, Run, RunOutcome, Standing, Step
+from substrat.core.families.runs import End, Next, Returned, Run, RunOutcome, Stand, Standing, Step
 
 FIRST, SECOND, THIRD = Member("a", "x"), Member("b", "x", needs=("a",)), Member("c", "x", needs=("a", "b"))
 PLAN = Plan("f", (THIRD, SECOND, FIRST))
@@ -18,7 +18,7 @@ def run(*started, plan=PLAN):
 
 
 def step(run, now=101.0, **standings):
-    return runs.next_step(run, {name: Standing(word) for name, word in standings.items()}, {}, now)
+    return runs.next_step(run, Stand({name: Standing(word) for name, word in standings.items()}, {}), now)
 
 
 def start(member):
@@ -96,7 +96,7 @@ def judged(a, times, turn, last=None, *, on_fail=OnFail.STOP):
     plan = replace(JUDGED, members=(FIRST, replace(JUDGED.members[1], on_fail=on_fail)))
     now = replace(run("a", "j", plan=plan), returned={"j": Returned(times, last)} if times else {})
     standings = runs.with_rounds(now, {"a": Standing(a), "j": Standing.SUCCEEDED}, {"j": turn})
-    return runs.next_step(now, standings, {"j": turn}, 101.0), standings["j"].value
+    return runs.next_step(now, Stand(standings, {"j": turn}), 101.0), standings["j"].value
 
 
 def test_a_result_that_does_not_agree_goes_back_until_the_rounds_are_over():
@@ -118,9 +118,9 @@ def test_what_needs_one_that_does_not_agree_yet_waits():
     plan = replace(JUDGED, members=(*JUDGED.members, Member("last", "x", needs=("j",))))
     now = replace(run("a", "j", plan=plan), returned={"j": Returned(1, "t1")})
     standings = runs.with_rounds(now, {"a": Standing.WORKING, "j": Standing.SUCCEEDED}, {"j": "t1"})
-    assert runs.next_step(now, standings, {"j": "t1"}, 101.0) is None
+    assert runs.next_step(now, Stand(standings, {"j": "t1"}), 101.0) is None
     agreed = {"a": Standing.SUCCEEDED, "j": Standing.SUCCEEDED}
-    assert runs.next_step(now, agreed, {}, 101.0) == start(plan.members[2])
+    assert runs.next_step(now, Stand(agreed, {}), 101.0) == start(plan.members[2])
 
 
 def test_what_agrees():
@@ -148,7 +148,7 @@ def test_any_family_comes_to_an_end(needs, data):
     now = run(plan=Plan("f", members))
     standings: dict[str, Standing] = {}
     for _ in range(3 * len(members) + 1):
-        found = runs.next_step(now, standings, {}, 101.0)
+        found = runs.next_step(now, Stand(standings, {}), 101.0)
         if isinstance(found, Next):
             assert found.step is Step.START
             assert found.member.name not in now.agents

@@ -76,7 +76,7 @@ class RunStart(OperatorRequest, frozen=True):
             raise InvalidParams(f"run.start: 'plan' is none: {problem}") from None
         except (msgspec.DecodeError, UnicodeError):
             raise InvalidParams("run.start: 'plan' is no JSON") from None
-        plans.checked(plan)
+        plan = plans.checked(plan)
         for limits in (plan.budget, *(member.budget for member in plan.members)):
             budget.checked(limits)
         workspace = await services.sandboxes.checks.check_workspace(self.workspace)
