@@ -34,6 +34,17 @@ rounds = 2
 on_fail = "continue"
 result_schema = { type = "object", properties = { agrees = { type = "boolean" } }, required = ["agrees"] }
 """
+TASKS = [
+    {"title": "dig", "id": "x"}, {"title": "on", "id": "y", "needs": ["x"]},
+    {"title": "last", "id": "z", "needs": ["y"], "label": "late"},
+]  # fmt: skip
+DIGGER = f"""/tool add_tasks {json.dumps({"tasks": TASKS})}
+/tool claim_task {{}}
+/shell echo dug >> log
+/tool list_tasks {{}}
+/tool finish_task {{"result": "dug"}}
+/tool claim_task {{"label": "late", "wait": true}}
+"""
 HOLD = "/shell touch {mark}; while [ ! -e never ]; do sleep 0.02; done"
 # The agent program is the second process of its namespace; its standard output is the turn's file.
 CUT = "/shell while [ ! -e cut ]; do sleep 0.02; done; : > /proc/2/fd/1; echo cut >> log"

@@ -8,6 +8,7 @@ from tests.support import script
 TOOLS = [
     "whoami", "list_agents", "get_agent", "send_message", "check_inbox", "spawn_agent", "interrupt_agent", "end_agent",
     "wait_agents", "complete", "report_status", "ask_operator", "cancel_question", "remind_me", "cancel_reminder",
+    "add_tasks", "claim_task", "finish_task", "list_tasks",
 ]  # fmt: skip
 
 # The official SDK's stdio client in the agent's place. `{calls}` is Python that may use `call(name, arguments)`.
