@@ -53,6 +53,7 @@ def test_the_inspector_lists_and_calls_the_tools(daemon, modules):
     assert [tool["name"] for tool in listed["tools"]] == [
         "whoami", "list_agents", "get_agent", "send_message", "check_inbox", "spawn_agent", "interrupt_agent", "end_agent",
         "wait_agents", "complete", "report_status", "ask_operator", "cancel_question", "remind_me", "cancel_reminder",
+        "add_tasks", "claim_task", "finish_task", "list_tasks",
     ]  # fmt: skip
     assert json.loads(whoami["content"][0]["text"])["name"] == "anna"
     assert refused["isError"]
