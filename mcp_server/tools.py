@@ -133,7 +133,7 @@ class SpawnAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
     budget: Annotated[
         dict[str, float] | None,
         Meta(
-            description="what it may use with its descendants, of yours: turns, minutes, input_tokens, output_tokens, "
+            description="what it may use with its descendants, of yours: usd, turns, minutes, input_tokens, output_tokens, "
             "tool_calls, running; at its end they pause and the operator decides"
         ),
     ] = None

@@ -16,7 +16,13 @@ def told(budget: object) -> str:
     """Say how much of each limit is used: `33 of 40 turns, 12.5 of 90 minutes`; empty for no budget."""
     found = numbers(budget, "limits")
     used = numbers(budget, "used")
-    sums = [f"{shown(used.get(key, 0))} of {shown(limit)} {word(key)}" for key, limit in found.items() if key != "running"]
+    sums = [
+        f"${used.get(key, 0):,.2f} of ${limit:,.2f}"
+        if key == "usd"
+        else f"{shown(used.get(key, 0))} of {shown(limit)} {word(key)}"
+        for key, limit in found.items()
+        if key != "running"
+    ]
     return ", ".join((*sums, *(f"{shown(found[key])} running at once" for key in found if key == "running")))
 
 

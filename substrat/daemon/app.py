@@ -167,10 +167,11 @@ def _build(settings: DaemonSettings, store: Store, watcher: Watcher, timer: Time
     journal, trash = Journal(store, _stdout_finder(store, layout), timer.now), Trash(layout.trash, sweep_wanted.set)
     running, user = RunningTurns(layout, trash, points), User.current(environ)
     registry = Registry(store, journal, settings.config, timer.now, steady, points, timer.ring_at, running)
+    registry.prices = prices.parse(_prices())
     files = Files(settings.file_server)
     state = State(
         environ=environ, layout=layout, registry=registry, findings=Findings(registry, files), trash=trash,
-        watcher=watcher, files=files, prices=prices.parse(_prices()),
+        watcher=watcher, files=files,
     )  # fmt: skip
     disk_gate = DiskGate(layout.state, timer.now, timer.ring_at)
     families = Families(registry, files, disk_gate, Logins(user.home, environ).of)

@@ -136,7 +136,7 @@ PARAMETERS: dict[str, dict[str, tuple[str, bool, str]]] = {
     },
     "agent.budget": {
         "agent": ("string", True, "the agent's name or id"),
-        "limits": ("strings", False, "limits that it gets, `KEY=NUMBER`: `turns`, `minutes`, `input_tokens`, `output_tokens`, `tool_calls`, and `running`, the turns that may run at once"),
+        "limits": ("strings", False, "limits that it gets, `KEY=NUMBER`: `usd`, `turns`, `minutes`, `input_tokens`, `output_tokens`, `tool_calls`, and `running`, the turns that may run at once"),
         "more": ("strings", False, "what is added to its limits, `KEY=NUMBER`"),
         "clear": ("boolean", False, "whether it has no budget any more; stands alone"),
     },

@@ -212,7 +212,7 @@ class Story(PersistentOperator):
         assert self.call("agent.turns", agent="anna")["turns"]
         assert self.call("agent.usage", agent="anna")["family"]["agents"] == 2
         assert len(self.call("usage.list")) == len(self.call("agent.list"))
-        assert [one["key"] for one in self.call("usage.sum", by="model")] == ["auto"]
+        assert "auto" in [one["key"] for one in self.call("usage.sum", by="model")]
         assert self.call("agent.budget", agent="anna", limits=["turns=1000"])["limits"] == {"turns": 1000}
         assert session in [chat["session"] for chat in self.call("session.list", **where)]
         assert self.call("session.read", session=session, **where)["messages"]

@@ -100,11 +100,25 @@ def test_a_lead_gives_a_child_a_part_and_both_wait_as_one(daemon):
     assert daemon.ctl("budget", "lead", "--clear").out.startswith("lead has no budget")
 
 
+def test_dollars_pause_an_agent_whose_model_has_a_price(daemon):
+    daemon.start()
+    daemon.ok("spawn", "lead", "-w", daemon.workspace(), "--model", "gpt-5", "--budget", "usd=0.01", "--wait", "/say one")
+    waits = daemon.ctl("send", "lead", "/say two", "--wait")
+    assert (waits.code, "of $0.01 of the budget of lead are used" in waits.err) == (5, True), waits
+    spent = daemon.ok("budget", "lead")
+    assert spent["used"]["usd"] == daemon.ok("usage", "lead")["usd"] > 0
+    assert daemon.ctl("set", "lead", "model=auto").err.startswith("substratctl: the model 'auto' has no list price")
+    assert daemon.ctl("budget", "lead", "--add", "usd=1").out.endswith(" of $1.01\n")
+    daemon.ok("wait", "lead")
+    assert daemon.show("lead")["turn"]["number"] == 2
+
+
 def test_what_a_budget_cannot_be(daemon):
     daemon.start()
     work = daemon.workspace()
     for words, problem in {
-        ("spawn", "a", "-w", str(work), "--budget", "usd=3"): "a budget has no 'usd'",
+        ("spawn", "a", "-w", str(work), "--budget", "eur=3"): "a budget has no 'eur'",
+        ("spawn", "a", "-w", str(work), "--budget", "usd=3"): "the model 'auto' has no list price",
         ("spawn", "a", "-w", str(work), "--budget", "turns"): "'turns' is no KEY=NUMBER of a budget",
     }.items():
         refused = daemon.ctl(*words)

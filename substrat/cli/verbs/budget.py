@@ -17,10 +17,12 @@ COMMAND = Command(
         Option("--clear", about="take all limits away, and forget what is used"),
     ),
     notes=(
-        "K is turns, minutes (of the turns together), input_tokens, output_tokens, tool_calls, or running (turns at once). "
+        "K is usd (the list price of tokens), turns, minutes (of the turns together), input_tokens, output_tokens, "
+        "tool_calls, or running (turns at once). "
         "A budget is a pool of the agent and all that descend from it. When it is used up no turn of them begins, "
         "prompts wait, and for minutes and tool_calls the turns that run are stopped too; nothing is ended. With more "
-        "of it all goes on by itself. Tokens are counted at a turn's end, so they may go over by a turn."
+        "of it all goes on by itself. Tokens and usd are counted at a turn's end, so they may go over by a turn; a model "
+        "without a list price, auto among them, can't have usd."
     ),
 )
 

@@ -60,14 +60,18 @@ def plain(model: str) -> str:
     return _VENDOR.sub("", name).replace(".", "-")
 
 
-def cost(prices: Prices, model: str | None, usage: Mapping[str, int]) -> float | None:
-    """Return the dollars that a turn's tokens cost; None: its model has no price.
+def price_of(prices: Prices, model: str | None) -> Price | None:
+    """Return a model's price; None: it has none.
 
     A model's name may end with how much it thinks, which costs no more by the token: `-thinking`, `-high`.
     """
     name = plain(model or "")
-    price = prices.get(name) or prices.get(_DATE.sub("", name)) or prices.get(_EFFORT.sub("", name))
-    if price is None:
+    return prices.get(name) or prices.get(_DATE.sub("", name)) or prices.get(_EFFORT.sub("", name))
+
+
+def cost(prices: Prices, model: str | None, usage: Mapping[str, int]) -> float | None:
+    """Return the dollars that a turn's tokens cost; None: its model has no price."""
+    if (price := price_of(prices, model)) is None:
         return None
     counts = (max(0, usage.get(kind, 0)) for kind in _TOKENS)
     return sum(count * (price.input if kind is None else kind) for kind, count in zip(price, counts, strict=True)) / _PER

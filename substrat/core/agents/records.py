@@ -130,6 +130,7 @@ class Turn:
         replaced: the protected paths for which it was frozen or ended, because they were replaced on the host; None once a
             person has let it go on.
         session: the id of the session that it ended in; None while it runs, and where there was none.
+        told_model: the id of the model that the program has named at its start; None: it has named none.
     """
 
     id: str
@@ -159,6 +160,7 @@ class Turn:
     model: str | None = None
     replaced: tuple[str, ...] | None = None
     session: str | None = None
+    told_model: str | None = None
 
 
 def abridged(turn: Turn) -> Turn:

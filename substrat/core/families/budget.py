@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 TURNS, MINUTES, TOOL_CALLS, RUNNING = "turns", "minutes", "tool_calls", "running"
-INPUT_TOKENS, OUTPUT_TOKENS = "input_tokens", "output_tokens"
-SUMS = (TURNS, MINUTES, INPUT_TOKENS, OUTPUT_TOKENS, TOOL_CALLS)
-"""The keys of sums. `minutes` are those of the turns, without the time for which they were frozen."""
+INPUT_TOKENS, OUTPUT_TOKENS, USD = "input_tokens", "output_tokens", "usd"
+SUMS = (USD, TURNS, MINUTES, INPUT_TOKENS, OUTPUT_TOKENS, TOOL_CALLS)
+"""The keys of sums. `minutes` are those of the turns, without the time for which they were frozen; `usd` is the list price
+of their tokens in dollars (`core/agents/prices.py`)."""
+_FRACTIONS = (USD, MINUTES)
 KEYS = (*SUMS, RUNNING)
 """The sums, and `running`: how many turns may run at once, which is a limit and no sum."""
 MOST = 10**12
@@ -54,12 +56,14 @@ class Budget:
         used: how much of each sum is used since it is counted; a turn that ran then counts whole.
         told: the standing that the last event told; only a change of the limits makes it better.
         since: since when, in seconds since the epoch.
+        unpriced: the model of a turn that has no list price, so that its `usd` aren't known; None: there was no such turn.
     """
 
     limits: dict[str, float] = field(default_factory=dict, hash=False)
     used: dict[str, float] = field(default_factory=dict, hash=False)
     told: Standing = Standing.OK
     since: float = 0.0
+    unpriced: str | None = None
 
     def with_spent(self, spent: Mapping[str, float]) -> Budget:
         """Return the budget after more of some sums is used."""
@@ -75,6 +79,8 @@ class Budget:
     @property
     def standing(self) -> Standing:
         """How it stands by its use."""
+        if self.unpriced is not None and USD in self.limits:
+            return Standing.OUT
         part = max((_part(self, key) for key, _ in self.sums), default=0.0)
         return Standing.OUT if part >= 1 else Standing.WARNED if part >= _WARNED else Standing.OK
 
@@ -126,7 +132,7 @@ def checked(limits: Mapping[str, float]) -> dict[str, float]:
             raise InvalidParams(f"a budget has no {key!r}: choose among {', '.join(KEYS)}")
         if not 0 <= limit <= MOST:
             raise InvalidParams(f"{key} can be a number from 0 to {MOST}, not {limit:g}")
-        if key != MINUTES and limit != int(limit):
+        if key not in _FRACTIONS and limit != int(limit):
             raise InvalidParams(f"{key} can be a whole number, not {limit:g}")
         if key == RUNNING and limit == 0:
             raise InvalidParams("running can be 1 or more: turns=0 lets no turn begin")
@@ -136,7 +142,8 @@ def checked(limits: Mapping[str, float]) -> dict[str, float]:
 def with_limits(before: Budget | None, limits: Mapping[str, float]) -> Budget:
     """Return a budget with other limits for some keys; one that had no limits of its own begins to count anew."""
     kept = before if before is not None and before.limits else Budget()
-    return replace(kept, limits={**kept.limits, **limits})
+    unpriced = None if USD in limits else kept.unpriced
+    return replace(kept, limits={**kept.limits, **limits}, unpriced=unpriced)
 
 
 def with_more(before: Budget | None, more: Mapping[str, float]) -> Budget:
@@ -155,11 +162,16 @@ def too_much(limits: Mapping[str, float], name: str, above: Budget) -> str | Non
 
 def sentence(name: str, budget: Budget) -> str:
     """Return the scarcest limit with the command that raises it: `40 of 40 turns: budget lead --add turns=10`."""
+    if budget.unpriced is not None and USD in budget.limits:
+        return f"{_unpriced(budget)}: {_again(name, budget)}"
     return f"{_used(budget, _scarcest(budget))}: {_more(name, budget)}"
 
 
 def spent_up(name: str, budget: Budget) -> str:
     """Return why a turn waits: `40 of 40 turns of the budget of lead are used: `substratctl …` lets it go on`."""
+    if budget.unpriced is not None and USD in budget.limits:
+        command = _again(name, budget)
+        return f"{_unpriced(budget)}: `substratctl {command}` lets it go on"
     used, command = _used(budget, _scarcest(budget)), _more(name, budget)
     return f"{used} of the budget of {name} are used: `substratctl {command}` lets it go on"
 
@@ -176,6 +188,15 @@ def words(name: str, budget: Budget) -> str | None:
         return None
     used = f"{of_all(budget)} of the budget of {name} and its descendants are used"
     return f"From Substrat: {used}. At its end all of them pause."
+
+
+def _unpriced(budget: Budget) -> str:
+    return f"{budget.unpriced} has no list price, so the usd of a turn aren't known"
+
+
+def _again(name: str, budget: Budget) -> str:
+    """Return the command that counts on without that turn."""
+    return f"budget {name} --set usd={budget.limits[USD]:g}"
 
 
 def _scarcest(budget: Budget) -> str:
@@ -195,6 +216,8 @@ def _part(budget: Budget, key: str) -> float:
 
 
 def _used(budget: Budget, key: str) -> str:
+    if key == USD:
+        return f"${budget.used.get(key, 0.0):,.2f} of ${budget.limits[key]:,.2f}"
     return f"{_number(budget.used.get(key, 0.0))} of {_number(budget.limits[key])} {key.replace('_', ' ')}"
 
 

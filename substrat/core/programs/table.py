@@ -23,6 +23,7 @@ CHAT_MODULES = ("substrat/core/programs/cursor/chat_store.py",)
 """Files of ours that the reader of chats needs; it runs in a sandbox, because an agent can write to its chats."""
 chats_folder, companion, mcp_config_of = command_line.chats_folder, mcp_config.companion, mcp_config.merge
 decode, decoder, session_of, result_of = stream.decode, stream.decoder, stream.session_of, stream.result_of
+model_of = stream.model_of
 result_text = answers.result_text
 PROGRAMS = {program.id: program for program in (CURSOR, CLAUDE, CODEX)}
 """An entry for each folder beside this file, by the name that people choose it by."""

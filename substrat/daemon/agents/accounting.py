@@ -15,7 +15,7 @@ from substrat.core.agents.records import (
 from substrat.core.agents.stop_reason import fills_disk, over_home_limit, over_output_limit
 from substrat.core.programs.ndjson import Line
 from substrat.core.programs.program import gets_further
-from substrat.core.programs.table import decode, program_of, result_of, session_of
+from substrat.core.programs.table import decode, model_of, program_of, result_of, session_of
 from substrat.daemon.agents.turn_ends import TurnEnds
 from substrat.daemon.state.events import DaemonEvent
 from substrat.daemon.state.storing import Patience
@@ -108,6 +108,8 @@ class Accounting:
                 if event.kind == "system:init":
                     reported = True
                     agent = self._note_session(change, agent, turn, session_of(event), obstacles)
+                    if agent.turn is not None and (model := model_of(event)) not in {None, agent.turn.told_model}:
+                        agent = change.put_turn(agent, replace(agent.turn, told_model=model))
             assert agent.turn is not None
             is_heard = any(gets_further(event.kind) for _, event in lines)
             heard_at = self._registry.steady() if is_heard else agent.turn.heard_at

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from substrat.core.agents import prices
 from substrat.core.agents.lifecycle import LIVE_PHASES
 from substrat.core.agents.turn_limits import time_used
 from substrat.core.families.budget import MINUTES
+from substrat.errors import InvalidParams
 
 if TYPE_CHECKING:
     from substrat.core.agents.records import Agent, Turn
@@ -26,6 +28,15 @@ def owners(registry: Registry, agent: Agent) -> list[Agent]:
     """Return an agent and its ancestors that have budgets, the nearest first."""
     above = map(registry.find, registry.lineage(agent))
     return [one for one in above if one.budget is not None and one.budget.limits]
+
+
+def check_price(registry: Registry, model: str) -> None:
+    """Raise `InvalidParams` if a model has no list price, so that no budget in dollars can count it."""
+    if prices.price_of(registry.prices, model) is None:
+        raise InvalidParams(
+            f"the model {model!r} has no list price, so a budget can't count its usd: give it another model, or limit "
+            "input_tokens and output_tokens"
+        )
 
 
 def now(registry: Registry, owner: Agent, own: Budget) -> Budget:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from substrat.config import Config
+    from substrat.core.agents.prices import Prices
     from substrat.core.agents.records import Agent
     from substrat.core.agents.rights import Policy
     from substrat.core.families.waits import Wait
@@ -86,6 +87,8 @@ class Registry:
         self.points = points
         self.wake_at = wake_at
         self.effects = effects
+        self.prices: Prices = {}
+        """The list prices of models, which are given to it when the daemon is composed."""
         self.ended_before: set[str] = set()
         """The turns whose processes had ended before this daemon began."""
         self.follow_ups = FollowUps()

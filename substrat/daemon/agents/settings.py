@@ -11,9 +11,10 @@ from sandbox.spec import Network
 from substrat.core.agents import environment
 from substrat.core.agents.lifecycle import LIVE_PHASES, Phase
 from substrat.core.agents.records import AgentSettings
+from substrat.core.families.budget import USD
 from substrat.core.netfilter.names import AllowList
 from substrat.core.workspaces import overlap
-from substrat.daemon.agents import spawning
+from substrat.daemon.agents import pools, spawning
 from substrat.daemon.state.events import DaemonEvent
 from substrat.errors import InvalidParams, PolicyDenied, Refused
 
@@ -95,6 +96,8 @@ class Settings:
         model = wanted.model if wanted.model is not None else before.model
         after = replace(before, model=model, policy=policy, settings=settings, session=session)
         spawning.check_model(after.model)
+        if after.model != before.model and any(USD in own.limits for _, own in pools.of(self._registry, before)):
+            pools.check_price(self._registry, after.model)
         notes = self._check_rights(before, after)
         with self._registry.change("settings changed") as change:
             self._give(change, after, policy)

@@ -25,6 +25,7 @@ from substrat.core.agents.records import (
 )
 from substrat.core.agents.rights import Policy, SharedPath
 from substrat.core.families import budget
+from substrat.core.families.budget import USD
 from substrat.core.netfilter.names import AllowList
 from substrat.core.workspaces import overlap
 from substrat.core.workspaces.clone_life import CloneEvent
@@ -169,6 +170,9 @@ def spawn(registry: Registry, request: SpawnRequest, parent: Agent | None = None
     is_alike = parent is not None and parent.settings.program == request.settings.program
     model = request.model or (parent.model if parent and is_alike else registry.config.model_of(request.settings.program))
     check_model(model)
+    above = pools.owners(registry, parent) if parent is not None else []
+    if USD in request.budget or any(USD in owner.budget.limits for owner in above if owner.budget is not None):
+        pools.check_price(registry, model)
     now = registry.now()
     agent = Agent(
         id=agent_id, name=name, phase=Phase.IDLE, workspace=request.workspace, model=model, policy=policy,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from substrat.core.agents.prices import Prices
     from substrat.daemon.agents.findings import Findings
     from substrat.daemon.agents.registry import Registry
     from substrat.daemon.kernel.files import Files
@@ -28,7 +27,6 @@ class State:
         trash: deletes directories.
         watcher: inotify.
         files: looks at files of others.
-        prices: the list prices of models.
     """
 
     environ: dict[str, str]
@@ -38,4 +36,3 @@ class State:
     trash: Trash
     watcher: Watcher
     files: Files
-    prices: Prices

@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from substrat.core.agents import prices
 from substrat.core.agents.lifecycle import RUNNING_PHASES, Phase
 from substrat.core.agents.stop_reason import out_of_budget
 from substrat.core.agents.usage import NO_TOKENS
 from substrat.core.families import budget
-from substrat.core.families.budget import INPUT_TOKENS, MINUTES, OUTPUT_TOKENS, RUNNING, TOOL_CALLS, TURNS, Budget, Standing
+from substrat.core.families.budget import (
+    INPUT_TOKENS,
+    MINUTES,
+    OUTPUT_TOKENS,
+    RUNNING,
+    TOOL_CALLS,
+    TURNS,
+    USD,
+    Budget,
+    Standing,
+)
 from substrat.core.families.scheduling import Obstacle, ObstacleKind
 from substrat.daemon.agents import pools
 from substrat.daemon.state.events import DaemonEvent
@@ -117,21 +128,27 @@ class Budgets:
         took = max(0.0, (turn.ended_at or turn.started_at) - turn.started_at - turn.paused)
         # By the wall clock alone where the steady one has gone on without the turn, or begun anew with the machine.
         seconds = took if turn.id in self._registry.ended_before else min(pools.seconds(self._registry, turn), took)
-        tokens = NO_TOKENS.after(turn.usage)
-        self._spend(
-            change,
-            self._registry.find(agent.id),
-            {MINUTES: seconds / 60, INPUT_TOKENS: tokens.input, OUTPUT_TOKENS: tokens.output},
-        )
+        tokens, model = NO_TOKENS.after(turn.usage), turn.told_model or turn.model
+        usd = prices.cost(self._registry.prices, model, turn.usage) if turn.usage else 0.0
+        spent = {MINUTES: seconds / 60, INPUT_TOKENS: tokens.input, OUTPUT_TOKENS: tokens.output, USD: usd or 0.0}
+        self._spend(change, self._registry.find(agent.id), spent, (model or "its model") if usd is None else None)
 
-    def _spend(self, change: Change, agent: Agent, spent: Mapping[str, float]) -> None:
-        """Add to the use of an agent and its ancestors, up to the highest that has a budget."""
+    def _spend(self, change: Change, agent: Agent, spent: Mapping[str, float], unpriced: str | None = None) -> None:
+        """Add to the use of an agent and its ancestors, up to the highest that has a budget.
+
+        Args:
+            change: the change that this is a part of.
+            agent: the agent.
+            spent: the use, by the keys of sums.
+            unpriced: the model that has used that, where its price isn't known.
+        """
         owners = pools.owners(self._registry, agent)
         if not owners:
             return
         for one in map(self._registry.find, self._registry.lineage(agent)):
             before = one.budget or Budget()
-            after = before.with_spent(spent).noted(self._registry.now())
+            known = replace(before, unpriced=unpriced) if unpriced is not None and USD in before.limits else before
+            after = known.with_spent(spent).noted(self._registry.now())
             change.put(replace(one, budget=after))
             if after.told is not before.told:
                 _tell(change, one, after)
@@ -189,7 +206,7 @@ class Budgets:
             by: who asks (`records.BY_OPERATOR`).
 
         Raises:
-            InvalidParams: a budget can't be so.
+            InvalidParams: a budget can't be so, or has `usd` where a model of the family has no list price.
             Refused: the agent has ended.
         """
         registry = self._registry
@@ -202,6 +219,10 @@ class Budgets:
             after: Budget | None = budget.with_more(budget.with_limits(before, wanted.limits), wanted.more)
         else:
             after = replace(before, limits={}, told=Standing.OK) if before is not None and others else None
+        if USD in wanted.limits or USD in wanted.more:
+            for one in registry.family(agent):
+                if one.phase is not Phase.ENDED:
+                    pools.check_price(registry, one.model)
         is_new = wanted.clear or before is None or not before.limits
         with registry.change("budget changed") as change:
             for one in registry.family(agent)[1:] if is_new else ():
@@ -219,6 +240,7 @@ class Budgets:
 
 
 def _tell(change: Change, owner: Agent, spent: Budget) -> None:
-    text = f"{budget.of_all(spent)} of its budget are used"
+    used = f"{budget.of_all(spent)} of its budget are used"
+    text = used if spent.unpriced is None else budget.sentence(owner.name, spent)
     data = {"limits": spent.limits, "used": spent.used}
     change.record(DaemonEvent(owner.id, None, _TOLD[spent.told], text, data))

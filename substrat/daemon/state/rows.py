@@ -115,7 +115,7 @@ _TURN: dict[str, Column] = {
     "contacted": FLAG, "paused": MOMENT, "frozen_at": or_null(MOMENT), "heard_at": or_null(MOMENT), "unsettled": FLAG,
     "report": or_null(PROSE), "completion": or_null(member_of(Completion)), "login": or_null(WORDS),
     "refused": or_null(WORDS), "begun_at": or_null(MOMENT), "model": or_null(WORDS),
-    "replaced": or_null(NAMES), "session": or_null(IDENTIFIER),
+    "replaced": or_null(NAMES), "session": or_null(IDENTIFIER), "told_model": or_null(WORDS),
 }  # fmt: skip
 
 

@@ -309,6 +309,7 @@ MIGRATIONS = (
     CREATE INDEX tasks_claimed ON tasks (claimed_by) WHERE state = 'claimed';
     ALTER TABLE waits ADD COLUMN label TEXT;
     """,
+    "ALTER TABLE turns ADD COLUMN told_model TEXT;",
 )
 """Makes each version of the schema from the one before. None is ever edited: its databases would lack the change."""
 SCHEMA_VERSION = len(MIGRATIONS)

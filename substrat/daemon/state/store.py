@@ -161,8 +161,7 @@ class Store(
     def usages(self, agent_id: str, after: int, limit: int) -> list[Used]:
         """Load the usage of each of an agent's turns after one that reported any."""
         found = self._db.execute(
-            "SELECT agent, number, started_at, model, usage FROM turns WHERE agent = ? AND number > ? AND usage NOT NULL "
-            "ORDER BY number LIMIT ?",
+            f"{_SELECT_USED} WHERE agent = ? AND number > ? AND usage NOT NULL ORDER BY number LIMIT ?",
             (agent_id, after, limit),
         )
         return [Used(agent, number, at, model, USAGE.read(usage)) for agent, number, at, model, usage in found]
@@ -176,8 +175,7 @@ class Store(
             rows: how many rows are looked at.
         """
         found = self._db.execute(
-            "SELECT agent, number, started_at, model, usage FROM turns WHERE rowid > ? AND rowid <= ? AND started_at >= ? "
-            "AND usage NOT NULL",
+            f"{_SELECT_USED} WHERE rowid > ? AND rowid <= ? AND started_at >= ? AND usage NOT NULL",
             (after, after + rows, since),
         )
         return [Used(agent, number, at, model, USAGE.read(usage)) for agent, number, at, model, usage in found]
@@ -339,6 +337,7 @@ _ADD_REMINDER = REMINDERS.insert(without=("id",))
 _SAVE_REMINDER = REMINDERS.upsert("id")
 _ADD_CALL = CALLS.insert()
 _ADD_FINDING = FINDINGS.insert(without=("number",))
+_SELECT_USED = "SELECT agent, number, started_at, coalesce(told_model, model), usage FROM turns"
 # Without results and usages, which may have a megabyte each; a running turn's report is still to be told (`abridged`).
 _ABRIDGED = ", ".join(
     f"CASE WHEN outcome IS NULL THEN {name} END" if name in {"result", "report", "usage"} else name for name in TURNS.names

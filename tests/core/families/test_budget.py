@@ -14,9 +14,9 @@ SUMS = [key for key in KEYS if key != RUNNING]
 
 
 def test_limits_are_read_as_people_write_them():
-    assert budget.read(["turns=40", "minutes=1.5"]) == {"turns": 40.0, "minutes": 1.5}
+    assert budget.read(["turns=40", "minutes=1.5", "usd=0.5"]) == {"turns": 40.0, "minutes": 1.5, "usd": 0.5}
     wrong = {
-        "usd=3": "a budget has no 'usd': choose among turns, minutes, input_tokens, output_tokens, tool_calls, running",
+        "eur=3": "a budget has no 'eur': choose among usd, turns, minutes, input_tokens, output_tokens, tool_calls,",
         "turns": "'turns' is no KEY=NUMBER of a budget",
         "turns=many": "'turns=many' is no KEY=NUMBER of a budget",
         "turns=1.5": "turns can be a whole number, not 1.5",
@@ -53,6 +53,22 @@ def test_the_command_that_is_offered_gives_enough():
     assert budget.sentence("a", over) == "5,000 of 1,000 input tokens: budget a --add input_tokens=4250"
     minutes = budget.with_limits(None, {"minutes": 0.1}).with_spent({"minutes": 2.5})
     assert budget.sentence("a", minutes) == "2.5 of 0.1 minutes: budget a --add minutes=4"
+
+
+def test_dollars_whose_price_is_not_known_pause_until_a_person_counts_on():
+    known = budget.with_limits(None, {"usd": 5.0}).with_spent({"usd": 0.42})
+    assert budget.of_all(known) == "$0.42 of $5.00"
+    unknown = replace(known, unpriced="opus-9")
+    assert (unknown.standing, unknown.stops_turns) == (Standing.OUT, False)
+    assert budget.sentence("lead", unknown) == (
+        "opus-9 has no list price, so the usd of a turn aren't known: budget lead --set usd=5"
+    )
+    assert budget.spent_up("lead", unknown).endswith("`substratctl budget lead --set usd=5` lets it go on")
+    assert budget.with_limits(unknown, {"usd": 5.0}).standing is Standing.OK
+    assert budget.with_more(unknown, {"usd": 1.0}).standing is Standing.OK
+    assert budget.with_limits(unknown, {"turns": 5.0}).standing is Standing.OUT
+    over = known.with_spent({"usd": 5})
+    assert budget.sentence("lead", over) == "$5.42 of $5.00: budget lead --add usd=2"
 
 
 def test_a_budget_that_is_given_to_a_member_counts_from_then_on():

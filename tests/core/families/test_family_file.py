@@ -73,7 +73,7 @@ WRONG = {
     "[family]\nlead = 'q'\n[agents.a]\nprompt='x'": "line 2: family.lead: there is no agent 'q'; there are a",
     "[family]\nworkspace='tree'\n[agents.a]\nprompt='x'": "line 2: family.workspace: can be clone, in-place",
     "[family]\nbudget={turns=1}\n[agents.a]\nprompt='x'": "line 2: family.budget: a family's is its lead's",
-    "[family]\nlead='a'\nbudget={usd=1}\n[agents.a]\nprompt='x'": "line 3: family.budget: a budget has no 'usd'",
+    "[family]\nlead='a'\nbudget={eur=1}\n[agents.a]\nprompt='x'": "line 3: family.budget: a budget has no 'eur'",
     "[family]\nname='a b'\n[agents.a]\nprompt='x'": "line 2: family.name: 'a b' can't be a",
     "[agents.'a b']\nprompt='x'": "line 1: agents.a b: 'family-999.a b' can't be a name",
     "[family]\ntimeout = 0\n[agents.a]\nprompt='x'": "line 2: family.timeout: is a number above 0",

@@ -1,17 +1,20 @@
 """Budgets in a daemon without processes: who counts for whom, what waits, and what goes on by itself."""
 
+import uuid
+
 import pytest
 import trio
 import trio.testing
 
 from substrat.core.agents.lifecycle import Phase
+from substrat.core.agents.prices import Price
 from substrat.core.agents.records import Process
 from substrat.core.agents.verdict import TurnObservation, judge
 from substrat.core.families.scheduling import ObstacleKind
 from substrat.core.programs.program import TurnResult
 from substrat.core.programs.table import CURSOR
 from substrat.daemon.families.budgets import Wish
-from substrat.errors import OutOfBudget, PolicyDenied, Refused
+from substrat.errors import InvalidParams, OutOfBudget, PolicyDenied, Refused
 from tests.support.waiting import PATIENCE
 
 ENDED = Process(17, 99, "boot")
@@ -57,6 +60,51 @@ def test_turns_of_a_family_are_counted_together_and_the_rest_waits(agents):
     give(agents, "lead", more={"turns": 1.0})
     assert agents.state("c") == "running"
     assert attention(agents, "lead")[0] != "budget"
+
+
+def test_dollars_are_those_of_the_started_model_where_the_program_names_one_for_people(agents):
+    agents.registry.prices = {"priced": Price(input=1.0, output=10.0)}
+    agents.spawn("lead", "work", model="priced", budget={"usd": 1.0})
+    agents.begin("lead")
+    agents.finish("lead", "done", {"inputTokens": 100_000})
+    assert (agents.agent("lead").turn.told_model, used(agents, "lead")["usd"]) == (None, pytest.approx(0.1)), "it says Auto"
+
+
+def test_dollars_are_counted_by_the_model_that_the_program_names(agents):
+    agents.registry.prices = {"priced": Price(input=1.0, output=10.0), "cheap": Price(input=0.1, output=1.0)}
+    agents.spawn("lead", "work", model="priced", budget={"usd": 1.0})
+    agents.spawn("kid", "part", parent="lead", model="priced")
+    million = {"inputTokens": 400_000, "outputTokens": 10_000}
+    agents.begin("kid")
+    agents.finish("kid", "done", million)
+    assert used(agents, "lead") == pytest.approx({"turns": 2.0, "usd": 0.5, "input_tokens": 4e5, "output_tokens": 1e4})
+    agents.write("lead", {"type": "system", "subtype": "init", "session_id": str(uuid.uuid4()), "model": "cheap"})
+    agents.finish("lead", "done", million)
+    assert used(agents, "lead")["usd"] == pytest.approx(0.55)
+    for name, asked in (("other", lambda: agents.spawn("other", parent="lead", model="auto")),
+                        ("alone", lambda: agents.spawn("alone", model="auto", budget={"usd": 1.0}))):  # fmt: skip
+        with pytest.raises(InvalidParams, match="the model 'auto' has no list price"):
+            asked()
+        assert name not in {agent.name for agent in agents.registry.agents}
+    agents.spawn("free", model="auto")
+    with pytest.raises(InvalidParams, match="the model 'auto' has no list price"):
+        give(agents, "free", usd=1.0)
+
+
+def test_a_turn_without_a_price_pauses_the_pool_until_a_person_counts_on(agents):
+    agents.registry.prices = {"priced": Price(input=1.0, output=10.0)}
+    agents.spawn("lead", "work", model="priced", budget={"usd": 1.0})
+    agents.write("lead", {"type": "system", "subtype": "init", "session_id": str(uuid.uuid4()), "model": "opus-9"})
+    agents.finish("lead", "done", {"inputTokens": 5})
+    agents.supervisor.send("lead", "more")
+    assert attention(agents, "lead") == (
+        "budget", "opus-9 has no list price, so the usd of a turn aren't known: budget lead --set usd=1",
+    )  # fmt: skip
+    agents.restart()
+    agents.registry.prices = {"priced": Price(input=1.0, output=10.0)}
+    assert agents.state("lead") == "queued"
+    give(agents, "lead", usd=1.0)
+    assert agents.state("lead") == "running"
 
 
 def test_a_budget_whose_rest_would_be_overspent_at_once_is_not(agents):

@@ -44,7 +44,6 @@ class OperatorMethods:
         )
         used: Any = {
             "state": SimpleNamespace(
-                prices={},
                 registry=agents.registry, layout=layout, findings=Findings(agents.registry, FilesHere()),
             ),
             "agents": SimpleNamespace(requests=agents.supervisor, inbox=self.questions, **parts),

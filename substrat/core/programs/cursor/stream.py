@@ -45,6 +45,8 @@ NAMED = {
     "system": ("init", "task_notification", "background_shell_timeout", "notice"),
 }
 """Types whose events have no meaning for the daemon, but a name."""
+_MODEL_ID = re.compile(r"[a-z0-9][a-z0-9._:/@-]{0,199}")
+"""`claude-opus-5-5`, and not `Auto` or `Composer 2.5 Fast`."""
 _INIT = (("session", "session_id"), ("model", "model"))
 
 
@@ -104,6 +106,12 @@ def session_of(event: LineEvent) -> str | None:
         return None
     session = dialects.normalise(event.body).get("session_id")
     return session if isinstance(session, str) and session else None
+
+
+def model_of(event: LineEvent) -> str | None:
+    """Return the id of the model that a `system:init` names; None: it names none, or by a name for people."""
+    model = event.body.get("model") if event.kind == "system:init" and event.body is not None else None
+    return model if isinstance(model, str) and _MODEL_ID.fullmatch(model) else None
 
 
 def result_of(event: LineEvent) -> TurnResult | None:

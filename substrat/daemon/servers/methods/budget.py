@@ -31,8 +31,8 @@ class AgentBudget(OperatorRequest, frozen=True):
     limits: Annotated[
         tuple[str, ...],
         about(
-            "limits that it gets, `KEY=NUMBER`: `turns`, `minutes`, `input_tokens`, `output_tokens`, `tool_calls`, and "
-            "`running`, the turns that may run at once"
+            "limits that it gets, `KEY=NUMBER`: `usd`, `turns`, `minutes`, `input_tokens`, `output_tokens`, `tool_calls`, "
+            "and `running`, the turns that may run at once"
         ),
     ] = ()
     more: Annotated[tuple[str, ...], about("what is added to its limits, `KEY=NUMBER`")] = ()

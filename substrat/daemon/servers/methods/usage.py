@@ -99,7 +99,7 @@ class UsageSum(OperatorRequest, frozen=True):
                 if (asked is None or used.agent in asked) and (key := key_of(used)) is not None:
                     by_key.setdefault(key, []).append(used)
             for key, turns in by_key.items():
-                found[key] = together([found.get(key, Total()), total(turns, services.state.prices)])
+                found[key] = together([found.get(key, Total()), total(turns, registry.prices)])
             await trio.lowlevel.checkpoint()
         return [{"key": key, **one._asdict()} for key, one in sorted(found.items(), key=_order(self.by))]
 
@@ -139,7 +139,7 @@ async def _used(services: Services, agents: Sequence[Agent]) -> list[dict[str, o
     totals: dict[str, Total] = {}
     for member in (one for family in families for one in family):
         if member.id not in totals:
-            totals[member.id] = await _total(registry.store, member, services.state.prices)
+            totals[member.id] = await _total(registry.store, member, registry.prices)
     found: list[dict[str, object]] = []
     for family in families:
         whole = together(totals[one.id] for one in family) if len(family) > 1 else totals[family[0].id]

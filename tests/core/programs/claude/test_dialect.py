@@ -149,3 +149,4 @@ def test_no_line_is_too_odd(kinds, block, told_result, other):
 def test_the_session_is_named_in_the_first_line(name):
     first, *_ = lines_of(name)
     assert stream.session_of(stream.decode(first)) == json.loads(first.data)["session_id"]
+    assert stream.model_of(stream.decode(first)) == json.loads(first.data)["model"], "its price is known by that"
